@@ -257,14 +257,17 @@ def _problems(
             yield f"broker {broker} cannot reach the metadata store: {one.store_trouble}"
         yield from _stopped(broker, one.stopped)
     yield from _without_link(view, told, silent)
-    refused = next((one.slots_trouble for one in told.values() if one.slots_trouble), "")
-    if refused:
+    for refused in {one.slots_trouble: None for one in told.values() if one.slots_trouble}:
         yield f"consumer groups and transactions cannot begin: {refused}"
+    yield from _not_ready(journals)
+    yield from _slowed(journals)
+    yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
+
+
+def _not_ready(journals: Sequence[JournalRow]) -> Iterable[str]:
     waiting = [row.journal for row in journals if row.leader >= 0 and not row.ready]
     if waiting:
         yield f"{names('journal', waiting)}: the new leader waits for replicas that are in sync"
-    yield from _slowed(journals)
-    yield from _out_of_sync(journals, {(broker, number) for broker, one in told.items() for number in one.stopped})
 
 
 def _away_or_damaged(view: ClusterView, silent: Mapping[int, str]) -> Iterable[str]:

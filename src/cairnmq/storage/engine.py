@@ -188,9 +188,9 @@ class Engine:
         files of others are left alone. What is folded is what `floor` says of a journal's note. `begin` registers the
         broker, in the life that it returns. A journal that is damaged is cut there if it `has_others`: replicas from
         which it is copied again. Else it takes nothing. `had`: what an earlier start found that its disk had lost.
-        `given_up`: somebody has accepted that, so these are cut, and damaged no more.
-        `next_queue`: `specs` has all queues with smaller ids that exist. `slots`: of coordinators, in a journal. An
-        install that is whole is put in place before anything is read."""
+        `given_up`: somebody has accepted that, so these are cut, and damaged no more. `next_queue`: `specs` has all
+        queues with smaller ids that exist. `slots`: of coordinators, in a journal. An install that is whole is put in
+        place before anything is read."""
         specs = list(specs)
         installed = put_in_place(journal_disk, read_disk, _belongs(journals, specs, slots))
         image = load_checkpoint(read_disk)
@@ -203,9 +203,7 @@ class Engine:
         ends = {number: scan.end for number, scan in found.scans.items()}
         is_clean = found.stop is not None and not found.damaged and found.stop.is_whole(ends)
         stopped_as = found.stop.epoch if found.stop is not None and is_clean else 0
-        uncut = found.uncut(lambda number: number in given_up or has_others(number))
-        damaged = frozenset(scan.number for scan in found.damaged).difference(given_up)
-        whole = frozenset(number for number in notes if had(number) or number in given_up) - damaged
+        damaged, uncut, whole = found.lacking(has_others, had, given_up)
         member = begin(Joining(found.known(), stopped_as, damaged, uncut, whole))
         found.begin(tell)
         found.cut_damaged(notes, uncut, member.broker_epoch)

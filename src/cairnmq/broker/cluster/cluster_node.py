@@ -281,6 +281,8 @@ class ClusterNode:
             control=self.transactions.needs_links,
             installers=self._replicas.installer.leaders,
         )
+        if self._coordinators.slots_refused and self._catalog.image.slots is None:
+            self._slots_wanted.set()  # there may be enough brokers now
         if self._controller is not None:
             self._controller.look()
 

@@ -103,10 +103,16 @@ class FoundStorage:
         for scan in self.damaged:
             cut_short(self.queues.values(), scan, Homes(self.journal_disk))
 
-    def uncut(self, has_others: Callable[[int], bool]) -> dict[int, int]:
-        """The damaged ones that no other replica has: how far this disk has had each. They stay as they are, so that a
-        later start can tell whether they were restored."""
-        return {scan.number: scan.had for scan in self.damaged if not has_others(scan.number)}
+    def lacking(
+        self, has_others: Callable[[int], bool], had: Callable[[int], int], given_up: Collection[int]
+    ) -> tuple[frozenset[int], dict[int, int], frozenset[int]]:
+        """Journals that are damaged. Of those that no other replica has, up to where this disk has had each: they stay
+        as they are, so that a later start can tell whether they were restored. And those that were damaged, and lack
+        nothing now, or nothing that is not `given_up`."""
+        damaged = frozenset(scan.number for scan in self.damaged).difference(given_up)
+        uncut = {scan.number: scan.had for scan in self.damaged if scan.number in damaged}
+        whole = frozenset(number for number in self.scans if had(number) or number in given_up) - damaged
+        return damaged, {number: end for number, end in uncut.items() if not has_others(number)}, whole
 
     def cut_damaged(self, notes: Mapping[int, ReplicaNoteFile], uncut: Collection[int], epoch: int) -> None:
         """Those that other replicas have, too (R6). What is behind the damage is kept in `lost/EPOCH`, also if a start

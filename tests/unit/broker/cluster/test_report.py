@@ -93,6 +93,8 @@ async def test_links_that_fail_and_groups_that_cannot_begin_are_told(tmp_path: P
         one.node._slots_wanted.set()
         await until(lambda: one.node.report().slots_trouble)
         assert "consumer groups begin when 3 brokers have been live together" in one.node.report().slots_trouble
+        await rig.start(3)
+        await until(lambda: one.catalog.image.slots is not None and not one.node.report().slots_trouble)
         one.node._links.data.want({2: Address("127.0.0.1", one.node._joined.internal.getsockname()[1])})
         await until(lambda: one.node.report().links)
         (failing,) = one.node.report().links
