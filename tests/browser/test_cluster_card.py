@@ -13,9 +13,15 @@ import pytest
 from broker_process import Broker
 from browser.chromium import Chromium, Page
 from cairnmq.broker.http import page_files
+from cairnmq.client.admin import NewTopic
+from cairnmq.client.blocking import Client
 from cairnmq.client.cluster_answers import told_of
 from cairnmq.client.cluster_report import merge
 from scripted_cluster import ScriptedCluster
+
+UNKNOWN = dict.fromkeys(("start", "visible", "end", "bytes"))
+ELSEWHERE = {"partition": 7, "queue_id": 70, **UNKNOWN, "leader": 2, "replicas": [2, 3]}
+"""A partition without a replica on this broker."""
 
 
 @pytest.fixture
@@ -35,6 +41,9 @@ def page(shared_broker: Broker, scripted: ScriptedCluster, browser: Chromium) ->
                 return
             with urllib.request.urlopen(f"{shared_broker.http}{self.path}") as response:
                 told = msgspec.json.decode(response.read())
+            if isinstance(told, dict) and isinstance(told.get("partitions"), list):
+                told["partitions"] = [{**row, "leader": 1, "replicas": [1, 2]} for row in told["partitions"]]
+                told["partitions"].append(ELSEWHERE)
             report = merge({1: told_of(scripted.told_by(1))})
             self.answer("application/json", msgspec.json.encode({**told, "cluster": report}))
 
@@ -97,3 +106,15 @@ def test_brokers_journals_and_what_is_wrong(page: Callable[[], Page], scripted: 
     scripted.down, scripted.isr = set(), {}
     seen.wait("document.querySelectorAll('#cluster-problems li').length === 0")
     assert not seen.ask("document.getElementById('cluster-card').classList.contains('bad-card')")
+
+
+def test_partitions_that_other_brokers_have(shared_broker: Broker, page: Callable[[], Page]) -> None:
+    with Client.connect(shared_broker.bootstrap) as client:
+        client.create_topics([NewTopic("spread", 1, 1)])
+    seen = page()
+    seen.ask("location.hash = '#/topics/spread'")
+    seen.wait("document.querySelectorAll('#partitions tbody tr').length === 2")
+    assert seen.ask(rows("partitions")) == [
+        ["0", "0", "0", "0", "0 B", "1", "1, 2"],
+        ["7", "–", "–", "–", "–", "2", "2, 3"],
+    ]
