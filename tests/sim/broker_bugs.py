@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from cairnmq.broker.cluster.cluster_node import ClusterNode
-from cairnmq.broker.internal.dialer import Dialer
-from cairnmq.broker.internal.link import Link
 from cairnmq.broker.storage_loop.journal_loop import JournalLoop
 from cairnmq.broker.storage_loop.splitter_control import SplitterControl
 from cairnmq.broker.storage_loop.splitter_link import SplitterLink
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def told_before_written(patch: pytest.MonkeyPatch) -> None:
@@ -55,32 +49,3 @@ def successor_without_checkpoint(patch: pytest.MonkeyPatch) -> None:
 def end_of_splitter_missed(patch: pytest.MonkeyPatch) -> None:
     """Nobody starts another one."""
     patch.setattr(SplitterLink, "_ended", lambda link: link._loop.remove_reader(link._socket))
-
-
-def links_are_not_opened_again(patch: pytest.MonkeyPatch) -> None:
-    """To a broker that was there once."""
-    use = Dialer._use
-
-    async def once(dialer: Dialer, broker: int, link: Link) -> None:
-        await use(dialer, broker, link)
-        await asyncio.get_running_loop().create_future()
-
-    patch.setattr(Dialer, "_use", once)
-
-
-def ended_session_is_not_noticed(patch: pytest.MonkeyPatch) -> None:
-    """A broker that stood still goes on as if it were registered."""
-
-    async def go_on(node: ClusterNode) -> None: ...
-
-    patch.setattr(ClusterNode, "_register_again", go_on)
-
-
-BUGS: dict[Plant, int] = {
-    told_before_written: 0,
-    told_before_synced: 2,
-    successor_without_checkpoint: 48,
-    end_of_splitter_missed: 10,
-}
-"""Each with the first seed that found it."""
-CLUSTER_BUGS: dict[Plant, int] = {links_are_not_opened_again: 0, ended_session_is_not_noticed: 0}

@@ -15,7 +15,7 @@ PROCESS: ContextVar[SimProcess | None] = ContextVar("PROCESS", default=None)
 class Ending(Protocol):
     """What ends with its process: sockets, and processes that it has started."""
 
-    def end(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class SimProcess:
@@ -43,7 +43,7 @@ class SimProcess:
         self._held.clear()
         self._left = [task for task in self.tasks if not task.done()]
         for each in list(self.belongings):
-            each.end()
+            each.close()
 
     def pause(self) -> None:
         self.is_paused = True

@@ -55,10 +55,6 @@ class SimSocket:
         if process is not None:
             process.belongings[self] = None
 
-    def end(self) -> None:
-        """Its process has."""
-        self.close()
-
     # ------------------------------------------------------------------------------------------- as asyncio sees it
 
     def fileno(self) -> int:

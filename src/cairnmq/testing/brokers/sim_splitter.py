@@ -62,8 +62,8 @@ class SimSplitter:
             self._rest()
             self._thread.kill()
 
-    def end(self) -> None:
-        """Its broker has."""
+    def close(self) -> None:
+        """Its broker has ended."""
         self.kill()
 
     def die_within(self, disk: SimDisk, steps: int) -> None:
