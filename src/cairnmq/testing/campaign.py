@@ -14,6 +14,8 @@ from multiprocessing import get_context
 
 from msgspec import Struct
 
+from cairnmq.testing.brokers.sim_cluster import ClusterWorld
+from cairnmq.testing.brokers.sim_world import FaultyWorld
 from cairnmq.testing.replicas.group_world import GroupWorld
 from cairnmq.testing.replicas.install_world import InstallWorld
 from cairnmq.testing.replicas.lease_world import LeaseWorld
@@ -39,7 +41,8 @@ CLUSTERS: dict[str, type[ReplicaWorld] | type[StoredWorld]] = {
     "stored": StoredWorld,
     "groups": GroupWorld,
 }
-WORLDS = (*ON_ONE_NODE, *CLUSTERS)
+WHOLE: dict[str, type[FaultyWorld] | type[ClusterWorld]] = {"broker": FaultyWorld, "brokers": ClusterWorld}
+WORLDS = (*ON_ONE_NODE, *CLUSTERS, *WHOLE)
 
 
 def run_seed(
@@ -83,6 +86,10 @@ def met_by(seed: int, block: Block) -> Counter[str]:
     if block.world in ON_ONE_NODE:
         tally = run_seed(seed, steps=block.steps, trace=block.trace, world=ON_ONE_NODE[block.world])
         return Counter({field: getattr(tally, field) for field in tally.__struct_fields__})
+    if block.world in WHOLE:
+        whole = WHOLE[block.world](seed)
+        whole.run()
+        return Counter(whole.struck)
     world = CLUSTERS[block.world](seed)
     world.run()
     return world.counts + world.judge.counts if isinstance(world, TransactionWorld) else world.counts
