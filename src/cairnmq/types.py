@@ -26,11 +26,13 @@ def host_port(host: str, port: int) -> str:
 
 
 class Caller(Struct, frozen=True, gc=False):
-    """Who sent a request, as its connection knows it: one value per connection. A later principal stands here too."""
+    """Who sent a request, as its connection knows it: one value per connection, which has a number. A later principal
+    stands here too."""
 
     host: str = ""
     is_far: bool = False  # a round trip to it takes long
     listener: str = "PLAINTEXT"  # by name: a client is told addresses that it can reach
+    connection: int = 0
 
 
 class Counters(Struct, frozen=True, gc=False):

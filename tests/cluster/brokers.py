@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -41,6 +42,11 @@ WIRE_SECONDS = 5.0
 FAILURES = (AssertionError, OSError)
 """What a question ends with while a broker is away."""
 
+
+def rack_of(node: int) -> str:
+    return f"rack-{node}"
+
+
 Rows: TypeAlias = dict[Place, MetadataResponse.MetadataResponsePartition]
 
 
@@ -55,8 +61,9 @@ class Cluster:
         brokers: int = BROKERS,
         metadata: Path | str | None = None,
         direct: bool = False,
+        http: bool = False,
     ) -> None:
-        """`direct`: nothing is between them, so nothing can be cut."""
+        """`direct`: nothing is between them, so nothing can be cut. `http`: they tell metrics."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.metadata = metadata if isinstance(metadata, str) else f"sqlite:{metadata or directory / 'cluster.db'}"
@@ -65,13 +72,14 @@ class Cluster:
         for node in range(1, brokers + 1):
             door, inner = fixed_port(), fixed_port()
             flags = ["--node-id", str(node), "--metadata", self.metadata, "--internal", f"127.0.0.1:{inner}"]
+            flags += ["--rack", rack_of(node)]
             own = {} if direct else {"cairn.internal.advertise": f"127.0.0.1:{door}"}
             self.brokers[node] = Broker(
                 directory / f"node{node}",
                 port=fixed_port(),
                 settings={**SETTINGS, **(settings or {}), **own},
                 flags=flags,
-                http=False,
+                http=http,
             )
             self.links.add(node, door, inner)
 
@@ -155,6 +163,12 @@ class Cluster:
         assert not problems, "\n".join(problems)
 
     # What is asked
+
+    def metric(self, node: int, name: str) -> float:
+        """The sum of its samples."""
+        with urllib.request.urlopen(f"{self.brokers[node].http}/metrics", timeout=COMMAND_SECONDS) as answer:
+            lines = [line.split() for line in answer.read().decode().splitlines()]
+        return sum(float(words[-1]) for words in lines if words[0].partition("{")[0] == name)
 
     def cairn(self, *words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([CAIRN, *words], capture_output=True, text=True, timeout=COMMAND_SECONDS, check=False)

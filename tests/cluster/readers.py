@@ -86,12 +86,12 @@ class Reader:
 
 
 class Follower(Reader):
-    """Reads some partitions from offset 0 on."""
+    """Reads some partitions from offset 0 on, from the replicas in its rack if it names one."""
 
-    def __init__(self, name: str, bootstrap: str, places: Sequence[Place], history: History) -> None:
+    def __init__(self, name: str, bootstrap: str, places: Sequence[Place], history: History, rack: str = "") -> None:
         super().__init__(name, history)
         self.reached = dict.fromkeys(places, -1)
-        settings = {"group.id": name, "auto.offset.reset": "error", **common(bootstrap)}
+        settings = {"group.id": name, "auto.offset.reset": "error", "client.rack": rack, **common(bootstrap)}
         self.consumer = Consumer(settings)
         self.consumer.assign([TopicPartition(*place, 0) for place in places])
         self.thread.start()

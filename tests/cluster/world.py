@@ -10,7 +10,7 @@ from functools import partial
 from confluent_kafka.admin import NewTopic
 
 from broker_process import wait_until
-from cluster.brokers import Cluster
+from cluster.brokers import Cluster, rack_of
 from cluster.programs import ProgramMember, ProgramWriter
 from cluster.readers import Asker, Follower, Member, Observer
 from cluster.writers import AiokafkaWriter, LibrdkafkaWriter, Manner
@@ -27,6 +27,8 @@ GOES_ON_SECONDS = 120.0  # only a failure uses it up
 FINDINGS_SHOWN = 20
 GROUPS = {"classic": "classic", "kip848": "consumer"}
 MEMBERS = 2
+NEAR = 2
+"""The broker in whose rack somebody reads."""
 
 LIBRARIES: dict[str, type[LibrdkafkaWriter | AiokafkaWriter]] = {"rdk": LibrdkafkaWriter, "aio": AiokafkaWriter}
 MANNERS = (
@@ -97,7 +99,10 @@ class World:
             client = manner.name.partition("-")[0]
             library = LIBRARIES.get(client) or partial(ProgramWriter, client)
             self.writers.append(library(bootstrap, manner, topics[WEAK if manner.weak else STRONG], self.history))
-        self.followers = [Follower("follower", bootstrap, self.places, self.history)]
+        self.followers = [
+            Follower("follower", bootstrap, self.places, self.history),
+            Follower("near", bootstrap, self.places, self.history, rack_of(NEAR)),
+        ]
         for group, protocol in GROUPS.items():
             for number in range(MEMBERS):
                 name = f"{group}-{number}"

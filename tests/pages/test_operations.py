@@ -152,6 +152,32 @@ def test_compose_file_starts_one_broker_for_this_machine() -> None:
     assert all(name in BROKER or f"cairn.{name}" in BROKER for name in names)
 
 
+def test_compose_file_starts_three_brokers_and_zookeeper() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose-cluster.yaml").read_text())
+    services = compose["services"]
+    brokers = [service for name, service in services.items() if name != "zookeeper"]
+    assert len(brokers) == 3 and services["zookeeper"]["image"].startswith("zookeeper:3.9")
+    volumes = [volume.partition(":")[0] for service in services.values() for volume in service["volumes"]]
+    assert sorted(volumes) == sorted(compose["volumes"]), "each has its own"
+    flags = [dict(zip(service["command"][1::1], service["command"][2::1], strict=False)) for service in brokers]
+    for name in ("--node-id", "--rack", "--advertise", "--internal"):
+        assert len({each[name] for each in flags}) == 3, name
+    assert {each["--metadata"] for each in flags} == {"zookeeper://zookeeper:2181/cairn"}
+    for (name, service), each in zip(services.items(), [{}, *flags], strict=True):
+        if name == "zookeeper":
+            assert "ports" not in service, "only brokers reach it"
+            continue
+        assert_flags_exist(service["command"])
+        assert each["--internal"].partition(":")[0] == name
+        port = each["--advertise"].rpartition(":")[2]
+        assert f"127.0.0.1:{port}:9092" in service["ports"]
+        assert all(published.startswith("127.0.0.1:") for published in service["ports"]), "there is no authentication"
+        assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+        assert service["depends_on"] == ["zookeeper"]
+        assert "cairn.cluster.secret" in BROKER and "CAIRN_CLUSTER_SECRET" in service["environment"]
+    assert "[cluster]" in (DEPLOY / "Dockerfile").read_text(), "ZooKeeper's client is in the image"
+
+
 def assert_flags_exist(words: list[str]) -> None:
     build_parser(words[0]).parse_args(words)
 

@@ -12,6 +12,7 @@ from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.types import Caller
 
 if TYPE_CHECKING:
+    from cairnmq.broker.cluster.nearest_reads import NearestReads
     from cairnmq.broker.cluster.transaction_routes import TransactionRoutes
     from cairnmq.broker.coordination.coordinators import Coordinators
     from cairnmq.broker.leadership import Elections, Leadership
@@ -52,9 +53,9 @@ class Served(Protocol):
 
 class Context(Struct, frozen=True, eq=False, kw_only=True):
     """`clock` gives dates. `large_polls`: call these and parked fetches of many partitions respond now.
-    `transactions`: those whose coordinators are elsewhere. `cluster_report`: what this broker knows of the others.
-    `catch_up`: until it knows what the metadata say now. `forget_broker`: ends the registration of one that is gone.
-    All four are None on one node."""
+    `transactions`: those whose coordinators are elsewhere. `nearest`: reads of what others lead. `cluster_report`: what
+    this broker knows of the others. `catch_up`: until it knows what the metadata say now. `forget_broker`: ends the
+    registration of one that is gone. All five are None on one node."""
 
     store: Store
     catalog: LiveCatalog
@@ -62,6 +63,7 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
     leadership: Leadership
     elections: Elections
     transactions: TransactionRoutes | None = None
+    nearest: NearestReads | None = None
     cluster_report: Callable[[], DescribeJournalsResponse] | None = None
     catch_up: Callable[[], Awaitable[None]] | None = None
     forget_broker: Callable[[int], Awaitable[Refusal | None]] | None = None

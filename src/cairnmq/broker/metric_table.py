@@ -77,6 +77,15 @@ METRICS: dict[str, Metric] = {
     "cairn_replica_lag_seconds": Metric(
         "gauge", CLUSTER, "Time since a replica had all of a journal that this broker leads.", ("journal", "replica")
     ),
+    "cairn_follower_reads_bytes_total": Metric(
+        "counter", CLUSTER, "Bytes of record batches that consumers read here while another broker led the partition."
+    ),
+    "cairn_follower_reads_sent_back_total": Metric(
+        "counter", CLUSTER, "Partitions of consumers that this follower sent back to their leader."
+    ),
+    "cairn_follower_reads_sent_on_total": Metric(
+        "counter", CLUSTER, "Partitions of consumers that this leader sent to a follower in their rack."
+    ),
     "cairn_install_progress_ratio": Metric(
         "gauge", CLUSTER, "Share of the records that are there, of a journal that is taken over.", ("journal",)
     ),

@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from cairnmq.errors import ErrorCode
+from cairnmq.replication.follower_reads import FollowerReads
 from cairnmq.replication.history import EpochHistory
 from cairnmq.replication.messages import (
     Accepted,
@@ -87,7 +89,7 @@ FollowerStep: TypeAlias = Append | Cut | Ignore | Install | Stop | Reread
 class JournalFollower:
     """Lives as long as one leader is followed in one epoch. `history` is that of the own journal, shared with it."""
 
-    __slots__ = ("echo_ms", "history", "known", "me", "record", "synced")
+    __slots__ = ("echo_ms", "history", "known", "me", "reads", "record", "synced")
 
     def __init__(
         self, me: Member, record: JournalRecord, history: EpochHistory, *, synced: int, known: KnownEnds
@@ -98,11 +100,21 @@ class JournalFollower:
         self.synced = synced
         self.known = known
         self.echo_ms = 0
+        self.reads = FollowerReads()
 
-    def position(self, room: Room = NO_LIMITS) -> FetchPosition:
+    def position(self, room: Room = NO_LIMITS, now_ms: int = 0) -> FetchPosition:
         """The next request of a replica that has this `room` left."""
-        history, record = self.history, self.record
-        return FetchPosition(self.me, record.epoch, history.end, history.last_epoch, self.synced, self.echo_ms, room)
+        return FetchPosition(
+            self.me,
+            self.record.epoch,
+            self.history.end,
+            self.history.last_epoch,
+            self.synced,
+            self.echo_ms,
+            room,
+            self.reads.has_readers(now_ms),
+            now_ms,
+        )
 
     def replied(self, asked: FetchPosition, reply: FetchReply) -> FollowerStep:
         """What the leader's reply to `asked` means. It is about the journal as it was then: a late reply means nothing,
@@ -131,6 +143,20 @@ class JournalFollower:
         """After the entries that came with the reply were appended: how much of the own journal is replicated."""
         end = self.history.end
         self.known = self.known.learned(min(reply.replicated_end, end), min(reply.durable_end, end), self.record.epoch)
+
+    def shows(self, asked: FetchPosition, reply: Accepted, end: int) -> None:
+        """After that, readers here may see what lies before `end`."""
+        self.reads.shows(end, reply.replicated_end, asked.asked_ms)
+
+    def read_refusal(self, client_epoch: int, now_ms: int, lag_max_ms: int) -> ErrorCode:
+        """Why a reader is not answered from this replica; NONE: it is. `client_epoch`: the latest epoch that it knows,
+        -1 if it does not say."""
+        if 0 <= client_epoch < self.record.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if not self.reads.may_serve(now_ms, lag_max_ms):
+            # Whatever the client's epoch is: nobody knows whether this broker will ever hear of it.
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        return ErrorCode.UNKNOWN_LEADER_EPOCH if client_epoch > self.record.epoch else ErrorCode.NONE
 
     def synced_to(self, end: int) -> None:
         """The own disk has everything up to here."""

@@ -17,6 +17,8 @@ class Follower(Struct, gc=False):
     asked_ms: int
     asked_end: int  # the leader's end at that time
     caught_up_ms: int  # the last time at which it had all that the leader had
+    has_had_all: bool = False  # in this epoch; else `caught_up_ms` is when it began
+    has_readers: bool = False
 
 
 class Progress(Struct, frozen=True):
@@ -65,8 +67,21 @@ class FollowersProgress:
             known.caught_up_ms = now_ms
         elif asked.end >= known.asked_end:
             known.caught_up_ms = max(known.caught_up_ms, known.asked_ms)
+        known.has_had_all = known.has_had_all or asked.end >= min(end, known.asked_end)
         known.end, known.asked_ms, known.asked_end = asked.end, now_ms, end
         known.synced = max(known.synced, asked.synced)
+        known.has_readers = asked.has_readers
+
+    def had_all_ms(self, member: Member) -> int | None:
+        """When this very life last had all; None: not in this epoch, as far as is known."""
+        follower = self._followers.get(member.broker)
+        is_known = follower is not None and follower.member == member and follower.has_had_all
+        return self.caught_up_ms(member) if is_known else None
+
+    @property
+    def have_readers(self) -> bool:
+        """Whether somebody reads from any of them."""
+        return any(follower.has_readers for follower in self._followers.values())
 
     def of(self, broker: int, end: int, now_ms: int, room: Room | None = None) -> Progress:
         """Of a replica, while the leader is at `end`. `room`: what it has left."""

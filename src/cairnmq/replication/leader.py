@@ -177,6 +177,24 @@ class JournalLeader:
         keep_from = self.room.keep_from(self.record.replicas, self.me.broker, self.first)
         return Accepted(self.replicated_end, self.durable_end, sync, now_ms, keep_from)
 
+    @property
+    def followers_have_readers(self) -> bool:
+        """They wait until their followers hear how far everything is replicated."""
+        return self._progress.have_readers
+
+    def readable(self, view: ClusterView, now_ms: int, within_ms: int) -> list[int]:
+        """Brokers to read from instead of this one: in sync, and a short time ago they had all that is here (KIP-392).
+        None before it is certain how far queues are."""
+        return [
+            member.broker
+            for member in (self.record.isr if self.ready else ())
+            if member != self.me
+            and view.is_live(member)
+            and not view.brokers[member.broker].stopping
+            and (had_all_ms := self._progress.had_all_ms(member)) is not None
+            and now_ms - had_all_ms <= within_ms
+        ]
+
     def _safe_end(self) -> int:
         """All that may have been acknowledged by this leader or an earlier one."""
         return max(self.replicated_end, self.start)

@@ -31,6 +31,8 @@ class FetchPosition(Struct, frozen=True, gc=False):
     synced: int
     echo_ms: int = 0  # when the leader sent the response that this request follows
     room: Room = Room()
+    has_readers: bool = False  # they wait for what the leader shows
+    asked_ms: int = 0  # by the follower's own clock; nobody else is told
 
 
 class Accepted(Struct, frozen=True, gc=False):

@@ -10,6 +10,7 @@ from cairnmq.settings.definition import ConfigType, Setting, Value
 from cairnmq.settings.topic_table import TOPIC, TopicSetting, only
 
 JOURNALS_MAX = 16
+RACK_AWARE = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 SECRET_LENGTH_MIN = 16
 
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -55,13 +56,14 @@ def _row(
     )
 
 
-_NO_CLUSTER = "clusters are not supported yet"
-
-
 def _short_secret(value: Value) -> str | None:
     if not value or len(str(value)) >= SECRET_LENGTH_MIN:
         return None
     return f"must have at least {SECRET_LENGTH_MIN} characters"
+
+
+def _wrong_selector(value: Value) -> str | None:
+    return None if value in ("", RACK_AWARE) else f"must be empty or {RACK_AWARE}"
 
 
 _ONE_REPLICA = only(1, -1, why="one broker holds one replica; clusters are not supported yet")
@@ -195,8 +197,12 @@ _ROWS = (
     _row("cairn.internal.advertise", _STRING, None,
          "Address that other brokers are told to connect to, if it differs from the internal listener's."),
     _row("cairn.fault.point", _STRING, None, "Point in the code where the process kills itself (for tests)."),
-    _row("cairn.follower.read.max.lag.ms", _LONG, None, "How far behind a follower may be and still serve reads.",
-         limit=lambda value: _NO_CLUSTER),
+    _row("replica.selector.class", _STRING, RACK_AWARE,
+         "Which replica consumers with a client.rack read from: that class of Kafka's name stands for an in-sync "
+         "replica in their rack; empty: always the leader.", limit=_wrong_selector),
+    _row("cairn.follower.read.max.lag.ms", _LONG, 10_000,
+         "How far a follower may be behind its leader and still serve reads; beyond that consumers are sent back to "
+         "the leader.", low=1, dynamic=True),
 )  # fmt: skip
 
 

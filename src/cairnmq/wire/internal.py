@@ -128,6 +128,7 @@ class JournalAsk(Struct, frozen=True, array_like=True, gc=False):
     free_bytes: Natural = NATURAL_MAX
     split_backlog_percent: Natural = 0
     checkpointed: Natural = 0
+    has_readers: bool = False
 
 
 class ReplicaFetch(Struct, frozen=True, array_like=True):

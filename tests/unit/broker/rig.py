@@ -90,6 +90,7 @@ class Rig:
         self.ctx = broker.ctx
         self.far = False  # is the client
         self.listener = LISTENER.name  # by which it came
+        self.connection = 0  # its number
         self._time = time
         self._correlations = itertools.count(1)
 
@@ -104,7 +105,7 @@ class Rig:
     async def ask(self, key: int, version: int, request: Message) -> Any:
         """The decoded answer; None when there is none (acks=0)."""
         frame = memoryview(bytearray(b"".join(encode(request, version))))
-        caller = Caller(is_far=self.far, listener=self.listener)
+        caller = Caller(is_far=self.far, listener=self.listener, connection=self.connection)
         header = RequestHeader(key, version, next(self._correlations), "test", caller)
         outcome: Any = self.broker.router.routes[key].call(self.ctx, header, frame, 0)
         if isinstance(outcome, Reply):

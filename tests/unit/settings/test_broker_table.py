@@ -92,9 +92,8 @@ def test_every_row_of_the_broker_itself_reaches_someone() -> None:
     """A setting is a typed field, a default of topics, of a cluster alone, or stands for a flag; nothing else."""
     defaults = {synonym.name for row in TOPIC.values() for synonym in row.broker_names}
     flags = {"node.id", "broker.rack", "listeners", "advertised.listeners", "log.dirs", "zookeeper.connect"}
-    refused = {"cairn.follower.read.max.lag.ms"}
     fields = {name for name in BROKER if name.replace(".", "_") in BrokerConfig.__struct_fields__}
-    assert set(BROKER) == fields | defaults | flags | refused | set(CLUSTER_FIELDS.values())
+    assert set(BROKER) == fields | defaults | flags | set(CLUSTER_FIELDS.values())
     assert set(ALIASES.values()) <= flags
 
 

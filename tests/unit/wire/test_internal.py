@@ -32,14 +32,14 @@ from cairnmq.wire.internal import (
 from cairnmq.wire.primitives import Malformed
 
 HELLO = Hello("c", 1, 2, 3, "data", 1, 1, bytes(16), 4)
-ASK = JournalAsk(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+ASK = JournalAsk(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, True)
 # A change of these bytes is a new version of the messages.
 GOLDEN: list[tuple[Struct, str]] = [
     (HELLO, "99a163010203a4646174610101c4100000000000000000000000000000000004"),
     (Prove(b"p"), "91c40170"),
     (Welcome(1, b"p"), "9201c40170"),
     (Failed(3, "no"), "9203a26e6f"),
-    (ReplicaFetch(500, 1024, [ASK]), "93cd01f4cd0400919c0102030405060708090a0b0c"),
+    (ReplicaFetch(500, 1024, [ASK]), "93cd01f4cd0400919d0102030405060708090a0b0cc3"),
     (
         ReplicaFetched(
             [
@@ -61,6 +61,11 @@ GOLDEN: list[tuple[Struct, str]] = [
 def test_bytes_stay_as_they_are(message: Struct, golden: str) -> None:
     assert encode(message).hex() == golden
     assert decode(type(message), bytes.fromhex(golden)) == message
+
+
+def test_a_request_of_a_broker_that_knows_nothing_of_readers() -> None:
+    before = bytes.fromhex("93cd01f4cd0400919c0102030405060708090a0b0c")
+    assert decode(ReplicaFetch, before).journals == [JournalAsk(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, False)]
 
 
 def test_fields_of_later_versions_are_left_out() -> None:

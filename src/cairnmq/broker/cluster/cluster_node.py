@@ -22,6 +22,7 @@ from cairnmq.broker.cluster.hosted_journals import HostedJournals
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
 from cairnmq.broker.cluster.metadata_changes import MetadataChanges
 from cairnmq.broker.cluster.metadata_loop import MetadataLoop
+from cairnmq.broker.cluster.nearest_reads import NearestReads
 from cairnmq.broker.cluster.peer_links import PeerLinks
 from cairnmq.broker.cluster.removals import Removals
 from cairnmq.broker.cluster.replicas import Replicas
@@ -231,6 +232,11 @@ class ClusterNode:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    @property
+    def nearest(self) -> NearestReads:
+        """Reads of clients that say in which rack they are."""
+        return self._replicas.nearest
 
     def identity(self) -> Identity:
         """As links say it."""

@@ -1,6 +1,7 @@
 """The leader's side of replication: what followers ask for, and the bytes of the journals that go to them.
 
 A request waits for news: bytes, a sync that somebody waits for, another leader, or a later request of the same link.
+Followers with readers also hear at once how far everything is replicated; others hear that with the next bytes.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class _Sent(Struct):
     at_ms: int = 0  # by the time that the reply told, which the follower echoes
     end: int = 0
     sync_told: int = -1  # it was asked to sync up to here at least
+    ends_told: tuple[int, int] = (-1, -1)  # how far everything is replicated, and durable
 
 
 class FetchService:
@@ -96,7 +98,10 @@ class FetchService:
                 ranges = self._ranges(ask.journal, asked, sent, reply.sent_ms, min(room, most))
                 if reply.sync and asked.end > sent.sync_told:
                     sent.sync_told, has_news = asked.end, True
-                has_news = has_news or bool(ranges)
+                ends = reply.replicated_end, reply.durable_end
+                has_news = has_news or bool(ranges) or (ask.has_readers and sent.ends_told != ends)
+                if has_news:
+                    sent.ends_told = ends
             else:
                 has_news = True
             size = sum(each.size for each in ranges)

@@ -14,6 +14,7 @@ from cairnmq.broker.internal.journal_messages import ask_of, reply_of
 from cairnmq.broker.internal.link import Link, LinkClosed, RequestFailed
 from cairnmq.broker.internal.received import Fetched
 from cairnmq.errors import Fault
+from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower_room import is_behind
 from cairnmq.replication.messages import FetchPosition, Room
@@ -27,11 +28,20 @@ RETRY_SECONDS = 0.2
 
 
 class Fetcher:
-    """Works while there is a link to the leader (`use`). `room`: what the own replica of a journal has left."""
+    """Works while there is a link to the leader (`use`). `room`: what the own replica of a journal has left. `wait_ms`:
+    for how long the leader may wait for news."""
 
-    def __init__(self, leader: int, room: Callable[[int], Room]) -> None:
+    def __init__(
+        self,
+        leader: int,
+        room: Callable[[int], Room],
+        now_ms: Callable[[], int] = boot_ms,
+        wait_ms: Callable[[], int] = lambda: WAIT_MS,
+    ) -> None:
         self.leader = leader
         self._room = room
+        self._now_ms = now_ms
+        self._wait_ms = wait_ms
         self._copyings: dict[int, JournalCopying] = {}
         self._told: dict[int, FetchPosition] = {}  # journal -> what was asked last
         self._exchanges: set[asyncio.Task[None]] = set()
@@ -99,8 +109,9 @@ class Fetcher:
         self._due.set()
 
     def _asks(self) -> dict[int, FetchPosition]:
+        now_ms = self._now_ms()
         return {
-            number: copying.follower.position(self._room(number))
+            number: copying.follower.position(self._room(number), now_ms)
             for number, copying in self._copyings.items()
             if copying.follower is not None and not copying.is_busy
         }
@@ -110,13 +121,15 @@ class Fetcher:
             told = self._told.get(number)
             if told is None or is_behind(told.room) != is_behind(asked.room):
                 return True
+            if asked.has_readers and not told.has_readers:  # from now on they wait for what the leader shows
+                return True
             return (told.epoch, told.end, told.synced) != (asked.epoch, asked.end, asked.synced)
 
         return any(differs(number, asked) for number, asked in asks.items())
 
     def _request(self, asks: dict[int, FetchPosition]) -> ReplicaFetch:
         max_bytes = max(self._copyings[number].piece_bytes for number in asks)
-        return ReplicaFetch(WAIT_MS, max_bytes, [ask_of(number, asked) for number, asked in asks.items()])
+        return ReplicaFetch(self._wait_ms(), max_bytes, [ask_of(number, asked) for number, asked in asks.items()])
 
     async def _exchange(self, link: Link, asks: dict[int, FetchPosition], request: ReplicaFetch) -> None:
         try:

@@ -5,17 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from cairnmq.broker.cluster.fetcher import Fetcher
+from cairnmq.broker.cluster.fetcher import WAIT_MS, Fetcher
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.link import Link
+from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.replication.messages import Room
 
 
 class Fetchers:
-    """`room` tells what the own replica of a journal has left."""
+    """`room` tells what the own replica of a journal has left, `wait_ms` for how long a leader may wait for news."""
 
-    def __init__(self, room: Callable[[int], Room]) -> None:
+    def __init__(
+        self,
+        room: Callable[[int], Room],
+        now_ms: Callable[[], int] = boot_ms,
+        wait_ms: Callable[[], int] = lambda: WAIT_MS,
+    ) -> None:
         self._room = room
+        self._now_ms = now_ms
+        self._wait_ms = wait_ms
         self._links: dict[int, Link] = {}
         self._of: dict[int, Fetcher] = {}
 
@@ -31,7 +39,7 @@ class Fetchers:
             if broker != leader:
                 fetcher.unfollow(copying)
         if leader not in self._of:
-            fetcher = self._of[leader] = Fetcher(leader, self._room)
+            fetcher = self._of[leader] = Fetcher(leader, self._room, self._now_ms, self._wait_ms)
             link = self._links.get(leader)
             if link is not None:
                 fetcher.use(link)

@@ -143,7 +143,7 @@ class JournalCopying:
             return None
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
-            await self._append(follower, reply, data, step.sync)
+            await self._append(follower, asked, reply, data, step.sync)
         elif isinstance(step, Cut):
             await self._cut(follower, step.to)
         elif isinstance(step, Install):
@@ -161,7 +161,9 @@ class JournalCopying:
         self.stop()
         self._ports.installer.want(self, follower.me, follower.record, beyond)
 
-    async def _append(self, follower: JournalFollower, reply: Accepted, data: memoryview, sync: bool) -> None:
+    async def _append(
+        self, follower: JournalFollower, asked: FetchPosition, reply: Accepted, data: memoryview, sync: bool
+    ) -> None:
         state = self.state
         path, loop, history = state.path, state.loop, state.history
         assert isinstance(path, FollowPath) and path.journal.end == history.end
@@ -185,6 +187,7 @@ class JournalCopying:
         state.known = follower.known
         state.store.keep(self.number, reply.keep_from)
         state.store.advanced(path.replicated_to(state.known.replicated, state.known.durable, now_ms))
+        follower.shows(asked, reply, path.folded_end)
         if sync:
             loop.sync_soon()
 

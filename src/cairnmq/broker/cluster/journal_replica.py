@@ -328,6 +328,10 @@ class JournalReplica:
         if leader is None or not isinstance(path, WritePath):
             return
         journal = path.journal
+        if leader.followers_have_readers and leader.replicated_end + leader.durable_end > (
+            journal.replicated_end + journal.durable_end
+        ):
+            self._ports.has_news(self)
         more = path.replicated_to(leader.replicated_end) if leader.replicated_end > journal.replicated_end else []
         if leader.durable_end > journal.durable_end:
             more += path.durable_to(leader.durable_end)

@@ -13,6 +13,7 @@ from cairnmq.broker.leadership import NotLeader
 from cairnmq.broker.requests import fetch_rows
 from cairnmq.broker.requests.fetch_rows import NO_RECORDS, NONE_ABORTED, Found
 from cairnmq.broker.requests.fetch_sessions import FetchSessions, Plan, Wanted
+from cairnmq.broker.requests.near_fetch import Elsewhere, NearFetch
 from cairnmq.broker.requests.queue_lookup import live_queues
 from cairnmq.broker.requests.reply import AwaitedReply, Outcome, Reply
 from cairnmq.broker.requests.wide_fetch import fetch_in_turns, is_wide
@@ -66,9 +67,9 @@ class FetchHandler:
             return encode(FetchResponse(error_code=plan), header.api_version)
         most = min(request.max_bytes, config.fetch_max_bytes, _answer_bytes(header, request, len(plan.asked)))
         if plan.session is None and is_wide(request):
-            piece = partial(_piece, ctx, header.api_version, most)
+            piece = partial(_piece, ctx, header, most)
             return AwaitedReply(fetch_in_turns(request, header.api_version, piece))
-        return _Fetch(ctx, header.api_version, request, plan, most).begin()
+        return _Fetch(ctx, header, request, plan, most).begin()
 
 
 def _answer_bytes(header: RequestHeader, request: FetchRequest, partitions: int) -> int:
@@ -80,8 +81,8 @@ def _answer_bytes(header: RequestHeader, request: FetchRequest, partitions: int)
     return min(max(ANSWER_BYTES_FEW, partitions * BYTES_PER_PARTITION, request.min_bytes), ANSWER_BYTES_MAX)
 
 
-def _piece(ctx: Context, version: int, most: int, request: FetchRequest, size: int) -> _Fetch:
-    piece = _Fetch(ctx, version, request, Plan(request.topics, None, False), most, size)
+def _piece(ctx: Context, header: RequestHeader, most: int, request: FetchRequest, size: int) -> _Fetch:
+    piece = _Fetch(ctx, header, request, Plan(request.topics, None, False), most, size)
     piece.endpoints = None  # an answer that is put together of pieces has none
     return piece
 
@@ -92,18 +93,21 @@ class _Fetch:
     __slots__ = (
         "ctx", "version", "request", "plan", "reply", "queues",
         "parked", "timer", "woken", "loads", "budget", "expired", "failed", "delayed", "size", "urgent",
-        "terms", "endpoints",
+        "terms", "endpoints", "near",
     )  # fmt: skip
 
-    def __init__(self, ctx: Context, version: int, request: FetchRequest, plan: Plan, most: int, size: int = 0) -> None:
+    def __init__(
+        self, ctx: Context, header: RequestHeader, request: FetchRequest, plan: Plan, most: int, size: int = 0
+    ) -> None:
         """`most`: bytes of records that the answer may hold, with `size` of them in pieces before this one."""
         self.ctx = ctx
-        self.version = version
+        self.version = header.api_version
         self.request = request
         self.plan = plan
         self.reply = Reply()
         self.terms = ctx.leadership.terms
         self.endpoints: dict[int, Endpoint] | None = {}  # of leaders that the answer names
+        self.near = NearFetch.of(ctx, header.caller, request, self.version)
         self.queues = self._queues()
         self.parked: list[Queue] = []
         self.timer: asyncio.TimerHandle | None = None
@@ -131,17 +135,16 @@ class _Fetch:
 
     def _find(self, wanted: Wanted, image: Image) -> Found:
         (wanted.queue,) = self._of_topic(image, wanted.topic, wanted.topic_id, [wanted.asked])
-        if isinstance(wanted.queue, Queue):
+        if isinstance(wanted.queue, Queue) and self.near is None:
             wanted.image = image  # a queue that is not there may come without a new image
         return wanted.queue
 
     def _of_topic(self, image: Image, name: str, topic_id: bytes, asked: list[Asked]) -> list[Found]:
-        if self.version < TOPIC_IDS_SINCE:
-            return find_queues(self.ctx, image.topic(name), asked)
-        topic = image.topic_by_id(topic_id)
-        if topic is None:
+        topic = image.topic(name) if self.version < TOPIC_IDS_SINCE else image.topic_by_id(topic_id)
+        if topic is None and self.version >= TOPIC_IDS_SINCE:
             return [ErrorCode.UNKNOWN_TOPIC_ID] * len(asked)
-        return find_queues(self.ctx, topic, asked)
+        found = find_queues(self.ctx, topic, asked)
+        return found if self.near is None else self.near.among(topic, asked, found)
 
     def begin(self) -> Reply | list[Buffer]:
         body = self._collect()
@@ -153,7 +156,8 @@ class _Fetch:
         """The answer, or None: then the request is parked, or waits for cold reads or for memory."""
         if self._must_wait():
             return None
-        if self.terms != self.ctx.leadership.terms:  # some may be led elsewhere by now
+        # Some may be led elsewhere by now, or are not to be read from this follower any more.
+        if self.terms != self.ctx.leadership.terms or (self.near is not None and self.near.is_outdated):
             self.terms = self.ctx.leadership.terms
             self.queues = self._queues()
         arena = self.ctx.store.arena()
@@ -168,7 +172,7 @@ class _Fetch:
         total, urgent, full = self.size, not asked, False
         answers: list[PartitionData] = []
         served: list[PartitionData] = []
-        sizes: list[tuple[str, int]] = []
+        sizes: list[tuple[Queue, int]] = []
         not_cached: dict[int, NotCached] = {}
         committed = self.request.isolation_level == READ_COMMITTED
         while (index := pass_over(asked, queues, live, answers, full or 0 < limit <= total, committed)) < len(asked):
@@ -190,7 +194,7 @@ class _Fetch:
                 if read.size:
                     total += read.size
                     served.append(answer)
-                    sizes.append((queue.spec.topic, read.size))
+                    sizes.append((queue, read.size))
                 until = answer.last_stable_offset if committed else answer.high_watermark
                 # If the room is too small for this queue's next batch, other queues would read theirs in vain.
                 full |= most < one.partition_max_bytes and read.next_offset < until
@@ -209,10 +213,12 @@ class _Fetch:
         self._park()
         return None
 
-    def _count(self, sizes: list[tuple[str, int]]) -> None:
+    def _count(self, sizes: list[tuple[Queue, int]]) -> None:
         topics = self.ctx.metrics.topics
-        for topic, size in sizes:
-            topics.gave(topic, size)
+        for queue, size in sizes:
+            topics.gave(queue.spec.topic, size)
+            if self.near is not None:
+                self.near.gave(queue, size)
 
     def _read(
         self,
@@ -241,6 +247,8 @@ class _Fetch:
         if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
             return None
         if until <= offset <= queue.end and not queue.cut_short:
+            return None
+        if self.near is not None and self.near.is_ahead(queue, offset):
             return None
         if not has_room and not first:
             return None
@@ -342,7 +350,11 @@ class _Fetch:
         )
         return encode(response, self.version)
 
-    def _refuse(self, answer: PartitionData, found: ErrorCode | NotLeader) -> None:
+    def _refuse(self, answer: PartitionData, found: Elsewhere | ErrorCode | NotLeader) -> None:
+        answer.records = NO_RECORDS
+        if isinstance(found, Elsewhere):
+            found.fill(answer)
+            return
         if isinstance(found, ErrorCode):
             _refuse(answer, found)
             return
@@ -392,6 +404,8 @@ class _Fetch:
         wait_ms = self.request.max_wait_ms
         if len(self.queues) > MANY_PARTITIONS:
             wait_ms = min(wait_ms, MANY_WAIT_MS_MAX)
+        if self.near is not None:
+            wait_ms = self.near.wait_ms(wait_ms)
         self.timer = loop.call_later(wait_ms / 1000, self._expire)
         if len(self.queues) > FEW_PARTITIONS:
             self.ctx.large_polls.add(self._expire)

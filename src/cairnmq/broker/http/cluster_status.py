@@ -63,6 +63,10 @@ def cluster_metrics(ctx: Context, out: Exposition) -> None:
         "cairn_out_of_sync_replicas",
         [Sample(_missing(view), labels) for labels, view in views],
     )
+    nearest = ctx.nearest
+    out.value("cairn_follower_reads_bytes_total", 0 if nearest is None else nearest.bytes_given)
+    out.value("cairn_follower_reads_sent_back_total", 0 if nearest is None else nearest.sent_back)
+    out.value("cairn_follower_reads_sent_on_total", 0 if nearest is None else nearest.sent_on)
     installs = [Sample(share, _of(journal)) for journal, share in leadership.installs.items()]
     out.series("cairn_install_progress_ratio", installs)
     _replica_metrics([] if ctx.cluster_report is None else _told(ctx.cluster_report()), out)

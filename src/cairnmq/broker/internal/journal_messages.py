@@ -47,6 +47,7 @@ def ask_of(journal: int, position: FetchPosition) -> JournalAsk:
         room.free_bytes,
         room.backlog_percent,
         room.checkpointed,
+        position.has_readers,
     )
 
 
@@ -54,7 +55,7 @@ def position_of(ask: JournalAsk) -> FetchPosition:
     """What the leader's core is asked."""
     follower = Member(ask.follower, ask.follower_epoch)
     room = Room(ask.checkpointed, ask.split_backlog_percent, ask.free_bytes, ask.split_backlog_bytes)
-    return FetchPosition(follower, ask.epoch, ask.end, ask.last_epoch, ask.synced, ask.echo_ms, room)
+    return FetchPosition(follower, ask.epoch, ask.end, ask.last_epoch, ask.synced, ask.echo_ms, room, ask.has_readers)
 
 
 def told_of(journal: int, reply: FetchReply | NotLeader, size: int = 0) -> JournalTold:

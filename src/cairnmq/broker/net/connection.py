@@ -15,6 +15,7 @@ import asyncio
 import logging
 import socket
 from enum import Enum
+from itertools import count
 from struct import Struct as Layout  # noqa: TID251 - a frame must be seen to be whole before anything parses it
 from typing import TYPE_CHECKING, cast
 
@@ -44,6 +45,7 @@ log = logging.getLogger("cairnmq.broker")
 _PEEK = Layout(">ihhi")  # size, api key, version, correlation id
 _SIZE = Layout(">i")
 _SHORTEST = _PEEK.size - SIZE_BYTES
+_NUMBERS = count(1)
 # These wait for other members, whose requests must not have to wait for them; what they bring is their group's.
 _GROUP_WAITS = frozenset((JOIN_GROUP, SYNC_GROUP))
 PARKED_PART = 4  # of the memory of its objects is left while a fetch is parked
@@ -120,7 +122,8 @@ class Connection(asyncio.BufferedProtocol):
             far = is_far(raw)
             if self._spec.may_bypass_transport:
                 bypass = raw.fileno()
-        self._caller = Caller(str(name[0]) if isinstance(name, tuple) else "", far, self._spec.name)
+        host = str(name[0]) if isinstance(name, tuple) else ""
+        self._caller = Caller(host, far, self._spec.name, next(_NUMBERS))
         self._responses.open(self._transport, bypass)
         self._transport.set_write_buffer_limits(self._limits.write_high, self._limits.write_low)
 

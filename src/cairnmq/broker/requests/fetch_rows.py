@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from cairnmq.broker.leadership import NotLeader
+from cairnmq.broker.requests.near_fetch import Elsewhere
 from cairnmq.broker.requests.queue_lookup import epoch_error, find_queue
 from cairnmq.errors import ErrorCode, Refusal
 from cairnmq.metadata.image import Topic
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 Asked: TypeAlias = FetchRequest.FetchPartition
 PartitionData: TypeAlias = FetchResponse.PartitionData
-Found: TypeAlias = Queue | ErrorCode | NotLeader  # a queue that is led here, or what its reader is told instead
+Found: TypeAlias = Queue | Elsewhere | ErrorCode | NotLeader  # a queue to read here, or what its reader is told
 
 NO_RECORDS = b""
 NONE_ABORTED: list[FetchResponse.AbortedTransaction] = []

@@ -92,13 +92,14 @@ class Plan:
         return self.session.session_id if self.session is not None else 0
 
     def leaves_out(self, wanted: Wanted, answer: FetchResponse.PartitionData) -> bool:
-        """An incremental answer names only partitions with data, an error (or a diverging epoch, which is one), or news
-        about their ends."""
+        """An incremental answer names only partitions with data, an error (or a diverging epoch, which is one), another
+        broker to read from, or news about their ends."""
         told = (answer.high_watermark, answer.log_start_offset)
         changed = told != wanted.told
         wrong = bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
         wanted.told = told if not wrong else None
-        return self.incremental and not answer.records and not wrong and not changed
+        is_news = changed or wrong or answer.preferred_read_replica >= 0
+        return self.incremental and not answer.records and not is_news
 
 
 class FetchSessions:

@@ -33,6 +33,12 @@ def find_queue(ctx: Context, topic: Topic | None, partition: int, missing: Refus
     return ctx.leadership.refusal(queue.journal) or queue
 
 
+def followed_queue(ctx: Context, topic: Topic | None, partition: int) -> Queue | None:
+    """The queue of a partition that is replicated here and led elsewhere, for whoever knows that it may be read."""
+    queue_id = None if topic is None else topic.queue_id(partition)
+    return None if queue_id is None else ctx.store.queues.get(queue_id)
+
+
 def _not_here(ctx: Context, topic: Topic, partition: int) -> NotLeader | None:
     """Its journal is not kept here. None: it should be, so the queue is being deleted or made."""
     journal = topic.journal_of(partition)

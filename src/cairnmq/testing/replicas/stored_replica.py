@@ -264,7 +264,7 @@ class Life:
 
     # ---------------------------------------------------------------------------------------------------- following
 
-    def append(self, data: bytes, reply: Accepted) -> None:
+    def append(self, data: bytes, asked: FetchPosition, reply: Accepted) -> None:
         """The leader's bytes at the own end."""
         path, follower = self.path, self.follower
         assert isinstance(path, FollowPath) and follower is not None
@@ -274,6 +274,7 @@ class Life:
         follower.appended(reply)
         self.known = follower.known
         path.replicated_to(self.known.replicated, self.known.durable, NOW)
+        follower.shows(asked, reply, path.folded_end)
 
     def _fail(self) -> None:
         """The disk refuses a write, perhaps in the middle of it."""

@@ -262,7 +262,7 @@ class StoredWorld:
             asked, reply, data = life.late.pop()
             self._replied(life, asked, reply, data)
             return
-        asked = follower.position()
+        asked = follower.position(now_ms=self.now_ms)
         other = self.lives.get(follower.record.leader.broker)
         if other is None or other.leader is None:
             return
@@ -282,7 +282,7 @@ class StoredWorld:
             return
         step = follower.replied(asked, reply)
         if isinstance(step, Append) and isinstance(reply, Accepted):
-            life.append(data, reply)
+            life.append(data, asked, reply)
             if step.sync:
                 life.begin_sync()
         elif isinstance(step, Cut):

@@ -271,7 +271,9 @@ public final class Program {
 
     private Object openReader(JsonNode ask) {
         int wait = ask.get("wait_ms").asInt();
-        var consumer = consumer(ask, Map.of("fetch.max.wait.ms", wait, "request.timeout.ms", wait + 10_000));
+        String rack = ask.has("rack") ? ask.get("rack").asText() : "";
+        var consumer = consumer(
+            ask, Map.of("fetch.max.wait.ms", wait, "request.timeout.ms", wait + 10_000, "client.rack", rack));
         TopicPartition place = place(ask);
         consumer.assign(List.of(place));
         if (ask.get("start").asLong() == -1) {

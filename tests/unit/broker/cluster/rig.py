@@ -53,7 +53,8 @@ class OneBroker:
 
     @property
     def options(self) -> ServeOptions:
-        return ServeOptions(data=str(self.data), node_id=self.number, metadata=f"sqlite:{self.metadata}")
+        rack = f"rack-{self.number}"
+        return ServeOptions(data=str(self.data), node_id=self.number, metadata=f"sqlite:{self.metadata}", rack=rack)
 
     async def open_metadata(self, stack: AsyncExitStack, internal: Address) -> SharedMetadata:
         config = broker_config(self._settings, in_cluster=True)

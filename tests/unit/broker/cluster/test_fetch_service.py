@@ -266,3 +266,29 @@ async def test_producers_wait_while_a_follower_in_the_isr_has_too_little_room() 
         assert backlog.full
         desk.see(replace(RECORD, leader=C, epoch=99))
         await until(lambda: not backlog.full)
+
+
+@scenario
+async def test_a_follower_with_readers_hears_how_far_everything_is_replicated() -> None:
+    """At once; another one with the next bytes, because each such reply costs."""
+    async with bench() as one:
+        desk, reading, other = one.desk, one.peer(2), one.peer(3)
+        placed = desk.put()
+        await until(lambda: desk.end == placed.end)
+        with_readers = replace(desk.position(B), has_readers=True)
+        first = accepted(await one.get(reading, one.ask(with_readers)))
+        assert first.replicated_end < placed.end
+        waits = one.park(reading, one.ask(with_readers))
+        await until(lambda: one.is_parked(reading))
+        waits_too = one.park(other, one.ask(desk.position(C)))
+        await until(lambda: one.is_parked(other))
+        before = accepted(await waits).replicated_end
+        assert before == placed.end, "what the request of broker 3 has moved"
+        assert not waits_too.done()
+        other.supersede()
+        await waits_too
+        again = one.park(reading, one.ask(with_readers))
+        await until(lambda: one.is_parked(reading))
+        assert not again.done(), "it knows"
+        reading.supersede()
+        await again

@@ -35,7 +35,9 @@ REPLIES: list[FetchReply | NotLeader] = [
 
 def test_a_position() -> None:
     room = Room(checkpointed=12, backlog_percent=13, free_bytes=11, backlog_bytes=10)
-    position = FetchPosition(Member(2, 22), epoch=3, end=4, last_epoch=5, synced=6, echo_ms=7, room=room)
+    position = FetchPosition(
+        Member(2, 22), epoch=3, end=4, last_epoch=5, synced=6, echo_ms=7, room=room, has_readers=True
+    )
     sent = decode(ReplicaFetch, encode(ReplicaFetch(1, 2, [ask_of(9, position)])))
     (ask,) = sent.journals
     assert (ask.journal, ask.split_backlog_bytes, ask.free_bytes) == (9, 10, 11)
