@@ -20,6 +20,7 @@ from cairnmq.testing.replicas.group_world import GroupWorld
 from cairnmq.testing.replicas.install_world import InstallWorld
 from cairnmq.testing.replicas.lease_world import LeaseWorld
 from cairnmq.testing.replicas.narrow_world import NarrowWorld
+from cairnmq.testing.replicas.near_world import NearWorld
 from cairnmq.testing.replicas.stored_world import StoredWorld
 from cairnmq.testing.replicas.transaction_world import TransactionWorld
 from cairnmq.testing.replicas.world import ReplicaWorld
@@ -40,6 +41,7 @@ CLUSTERS: dict[str, type[ReplicaWorld] | type[StoredWorld]] = {
     "transactions": TransactionWorld,
     "stored": StoredWorld,
     "groups": GroupWorld,
+    "readers": NearWorld,
 }
 WHOLE: dict[str, type[FaultyWorld] | type[ClusterWorld]] = {"broker": FaultyWorld, "brokers": ClusterWorld}
 WORLDS = (*ON_ONE_NODE, *CLUSTERS, *WHOLE)

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from cairnmq.codec.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from cairnmq.replication.follower import JournalFollower
+from cairnmq.replication.records import Member
 from cairnmq.storage.batches.markers import read_marker
 from cairnmq.storage.files.format import BATCH, Entry
 from cairnmq.storage.live.queue import Queue
@@ -40,6 +41,7 @@ class NearJudge:
         self.durable = 0  # the most that a leader has called so
         self.recovered = 0  # the last epoch that began after all members had restarted
         self._shown: list[Shown] = []
+        self._accepted: set[tuple[Member, int]] = set()  # followers, with the epoch
 
     def look(self, lives: dict[int, Life], recovered: int, now_ms: int) -> None:
         """After a step. A leader of before the last recovery does not count."""
@@ -50,9 +52,14 @@ class NearJudge:
                 self._shown.append(Shown(now_ms, life.leader.epoch, ends.replicated_end, ends.durable_end))
                 self.durable = max(self.durable, ends.durable_end)
 
+    def accepted(self, follower: Member, epoch: int) -> None:
+        """The leader of this epoch has found the follower's journal to be a beginning of its own."""
+        self._accepted.add((follower, epoch))
+
     def served(self, life: Life, follower: JournalFollower, client_epoch: int, now_ms: int, lag_max_ms: int) -> None:
         """A follower answers a reader: it knows the epoch, and shows what its leader showed that long ago."""
         epoch, ends = follower.record.epoch, life.path.journal
+        demand((life.me, epoch) in self._accepted, life.me, "answers before it has heard its leader in epoch", epoch)
         demand(client_epoch in (-1, epoch), life.me, "of epoch", epoch, "answers a reader of epoch", client_epoch)
         for shown in reversed(self._shown):
             if shown.epoch == epoch and shown.at_ms < now_ms - lag_max_ms:

@@ -16,15 +16,17 @@ from cairnmq.storage.live.queue import Queue
 from cairnmq.testing.replicas.near_judge import NearJudge, Read
 from cairnmq.testing.replicas.stored_replica import Life
 
-READERS = 4
-READ_LAG_MS = 300
+READERS = 8
+READ_LAGS_MS = (150, 400, 1_200)
 
 
 class Reader(Struct):
-    """It reads one queue at a time. `home`: the broker in its rack."""
+    """It reads one queue at a time. `home`: the broker in its rack. One that `stays` asks there again when it was sent
+    back: for some clients what a leader says holds for minutes."""
 
     home: int
     committed: bool
+    stays: bool
     queue_id: int = -1
     offset: int = 0
     epoch: int = -1  # of the leader, as the metadata told it
@@ -47,7 +49,10 @@ class StoredReaders:
         self.view = view
         self.judge = judge
         self.counts = counts
-        self.readers = [Reader(random.choice((1, 2, 3)), random.random() < 0.5) for _ in range(READERS)]
+        self.lag_max_ms = random.choice(READ_LAGS_MS)
+        self.readers = [
+            Reader(random.choice((1, 2, 3)), random.random() < 0.5, random.random() < 0.5) for _ in range(READERS)
+        ]
 
     def look(self) -> None:
         """A client asks for metadata, of a broker that knows the latest. A position behind a cut is found by its
@@ -55,8 +60,8 @@ class StoredReaders:
         reader = self.random.choice(self.readers)
         record = self.view().journals[0].record
         if record.epoch > reader.epoch:
-            reader.epoch, reader.sent_home = record.epoch, False
-            reader.queue_id = -1
+            reader.epoch, reader.queue_id = record.epoch, -1
+            reader.sent_home = reader.sent_home and reader.stays
 
     def read(self, now_ms: int) -> None:
         """A fetch, of the leader or of the replica where the leader has sent it."""
@@ -68,11 +73,14 @@ class StoredReaders:
             reader.sent_home = False
             return
         if reader.queue_id not in life.queues:
-            reader.queue_id, reader.offset = self.random.choice(list(life.queues) or [-1]), 0
+            reader.queue_id = self.random.choice(list(life.queues) or [-1])
+            chosen = life.queues.get(reader.queue_id)
+            if chosen is not None:
+                reader.offset = max(chosen.log_start, chosen.high_watermark - self.random.randint(0, 8))
         queue = life.queues.get(reader.queue_id)
         if queue is None:
             reader.sent_home = False
-        elif reader.sent_home:
+        elif reader.sent_home and life.leader is None:
             self._of_follower(reader, life, queue, now_ms)
         elif life.leader is not None and life.leader.epoch == record.epoch:
             self._of_leader(reader, life, queue, now_ms)
@@ -81,7 +89,7 @@ class StoredReaders:
         assert life.leader is not None
         reader.epoch = max(reader.epoch, life.leader.epoch)
         reader.offset = min(max(reader.offset, queue.log_start), queue.high_watermark)  # it resets, if it must
-        sent = life.leader.readable(self.view(), now_ms, sends_within_ms(READ_LAG_MS))
+        sent = life.leader.readable(self.view(), now_ms, sends_within_ms(self.lag_max_ms))
         if reader.home in sent:
             self.counts["sent to a follower"] += 1
             reader.sent_home = True
@@ -92,13 +100,13 @@ class StoredReaders:
         follower = life.follower
         refusal = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if follower is not None:
-            refusal = follower.read_refusal(reader.epoch, now_ms, READ_LAG_MS)
+            refusal = follower.read_refusal(reader.epoch, now_ms, self.lag_max_ms)
         if refusal or follower is None or not queue.log_start <= reader.offset <= queue.end:
             self.counts["sent back"] += 1
             self.counts[refusal.name] += 1
-            reader.sent_home = False
+            reader.sent_home = reader.stays
             return
-        self.judge.served(life, follower, reader.epoch, now_ms, READ_LAG_MS)
+        self.judge.served(life, follower, reader.epoch, now_ms, self.lag_max_ms)
         self._read(reader, life, queue)
         self.counts["read from a follower"] += 1
 
