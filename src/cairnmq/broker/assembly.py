@@ -103,7 +103,7 @@ def assemble(
         leadership=leadership,
         elections=NoElections(node.node_id) if cluster is None else cluster.elections,
         transactions=None if cluster is None else cluster.transactions,
-        nearest=None if cluster is None else cluster.nearest,
+        nearest=None if cluster is None else cluster.nearest_reads(),
         cluster_report=None if cluster is None else cluster.report,
         catch_up=None if cluster is None else cluster.catch_up,
         forget_broker=None if cluster is None else cluster.forget,

@@ -186,6 +186,12 @@ class Leadership:
         """A live broker by its id."""
         return next((each for each in self.brokers if each.node_id == node), None)
 
+    @property
+    def own_rack(self) -> str | None:
+        """As the others know it."""
+        own = self.broker(self.node)
+        return None if own is None else own.rack
+
     # ---------------------------------------------------------------------------------------------- what shells tell
 
     def know_brokers(self, brokers: Iterable[KnownBroker], controller: int) -> None:

@@ -10,12 +10,24 @@ follower has sent back is not sent there again for the same reason.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cairnmq.replication.leader import JournalLeader
+    from cairnmq.replication.records import ClusterView
+
 READERS_MS = 10_000  # a reader is one for so long after its last request
 
 
 def sends_within_ms(lag_max_ms: int) -> int:
     """How late a follower may be for its leader to send readers to it."""
     return lag_max_ms // 2
+
+
+def readable(leader: JournalLeader, view: ClusterView, now_ms: int, within_ms: int) -> list[int]:
+    """Brokers to read from instead of the leader's. None before it is certain how far queues are."""
+    others = [member for member in leader.record.isr if member != leader.me]
+    return leader.followers.readable(view, others, now_ms, within_ms) if leader.ready else []
 
 
 class FollowerReads:

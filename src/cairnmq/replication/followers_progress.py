@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec import Struct
 
 from cairnmq.replication.messages import FetchPosition, Room
-from cairnmq.replication.records import Member
+from cairnmq.replication.records import ClusterView, Member
 
 
 class Follower(Struct, gc=False):
@@ -77,6 +79,17 @@ class FollowersProgress:
         follower = self._followers.get(member.broker)
         is_known = follower is not None and follower.member == member and follower.has_had_all
         return self.caught_up_ms(member) if is_known else None
+
+    def readable(self, view: ClusterView, members: Iterable[Member], now_ms: int, within_ms: int) -> list[int]:
+        """Those of these members that had all a short time ago, live, and are not about to stop (KIP-392)."""
+        return [
+            member.broker
+            for member in members
+            if view.is_live(member)
+            and not view.brokers[member.broker].stopping
+            and (had_all_ms := self.had_all_ms(member)) is not None
+            and now_ms - had_all_ms <= within_ms
+        ]
 
     @property
     def have_readers(self) -> bool:

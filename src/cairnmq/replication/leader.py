@@ -49,13 +49,13 @@ class JournalLeader:
     `history` is that of the own journal and shared with it; `end` in it is what this broker has written."""
 
     __slots__ = (
-        "_progress",
         "_proposed",
         "_settings",
         "_shrinking",
         "durable_end",
         "durable_wanted",
         "first",
+        "followers",
         "history",
         "kept",
         "me",
@@ -91,7 +91,7 @@ class JournalLeader:
         self.durable_wanted = 0  # somebody waits until the durable end is here
         self.room = FollowerRoom(settings.lag_max_ms, settings.free_bytes_min)
         self._settings = settings
-        self._progress = FollowersProgress(now_ms)
+        self.followers = FollowersProgress(now_ms)
         self._proposed: JournalRecord | None = None  # sent, and its outcome is not known
         self._shrinking = False
 
@@ -131,7 +131,7 @@ class JournalLeader:
     def _ends_of(self, member: Member) -> tuple[int, int] | None:
         if member == self.me:
             return self.history.end, self.synced
-        return self._progress.ends_of(member)
+        return self.followers.ends_of(member)
 
     def _advance(self) -> None:
         ends = [self._ends_of(member) for member in self.members()]
@@ -170,30 +170,12 @@ class JournalLeader:
         parting = self.history.parting(asked.last_epoch, asked.end)
         if parting is not None:
             return Diverging(parting)
-        self._progress.count(asked, self.history.end, now_ms)
+        self.followers.count(asked, self.history.end, now_ms)
         self.room.count(asked, self.history.end, now_ms)
         self._advance()
         sync = asked.synced < self.sync_wanted(view, now_ms)
         keep_from = self.room.keep_from(self.record.replicas, self.me.broker, self.first)
         return Accepted(self.replicated_end, self.durable_end, sync, now_ms, keep_from)
-
-    @property
-    def followers_have_readers(self) -> bool:
-        """They wait until their followers hear how far everything is replicated."""
-        return self._progress.have_readers
-
-    def readable(self, view: ClusterView, now_ms: int, within_ms: int) -> list[int]:
-        """Brokers to read from instead of this one: in sync, and a short time ago they had all that is here (KIP-392).
-        None before it is certain how far queues are."""
-        return [
-            member.broker
-            for member in (self.record.isr if self.ready else ())
-            if member != self.me
-            and view.is_live(member)
-            and not view.brokers[member.broker].stopping
-            and (had_all_ms := self._progress.had_all_ms(member)) is not None
-            and now_ms - had_all_ms <= within_ms
-        ]
 
     def _safe_end(self) -> int:
         """All that may have been acknowledged by this leader or an earlier one."""
@@ -211,14 +193,14 @@ class JournalLeader:
         return [
             own
             if broker == self.me.broker
-            else self._progress.of(broker, self.history.end, now_ms, self.room.of(broker))
+            else self.followers.of(broker, self.history.end, now_ms, self.room.of(broker))
             for broker in self.record.replicas
         ]
 
     # ----------------------------------------------------------------------------------------- changes of the ISR
 
     def _lags(self, member: Member, now_ms: int) -> bool:
-        return now_ms - self._progress.caught_up_ms(member) > self._settings.lag_max_ms
+        return now_ms - self.followers.caught_up_ms(member) > self._settings.lag_max_ms
 
     def _leaving(self, view: ClusterView, now_ms: int) -> list[Member]:
         return [
@@ -242,7 +224,7 @@ class JournalLeader:
         if leaving:
             return self._shrink(leaving, view)
         for broker in self.record.replicas:
-            follower = self._progress.known(broker)
+            follower = self.followers.known(broker)
             if follower is not None and self._may_join(follower, view, now_ms):
                 return self._send(self.record.joined_by(follower.member), (self.me, follower.member))
         return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from cairnmq.errors import ErrorCode, Refusal
-from cairnmq.settings.broker_table import BROKER, IN_CLUSTER, RACK_AWARE, with_current_names
+from cairnmq.settings.broker_table import BROKER, IN_CLUSTER, with_current_names
 from cairnmq.settings.definition import (
     ConfigEntry,
     ConfigSource,
@@ -119,8 +119,6 @@ class BrokerConfig(Struct, frozen=True, kw_only=True):
     cairn_split_enable: bool = True
     cairn_reserve_bytes: int = 4 * 1024 * 1024
     cairn_checkpoint_interval_ms: int = 5000
-    replica_selector_class: str | None = RACK_AWARE
-    cairn_follower_read_max_lag_ms: int = 10_000
     cairn_log_level: str = "info"
     cairn_log_format: str = "text"
     cairn_fault_point: str | None = None

@@ -51,3 +51,18 @@ def throttled_rate(config: BrokerConfig, name: str) -> int:
     value = read(config.layers.table[name], config.text(name) or "")
     assert isinstance(value, int), value
     return value
+
+
+SELECTOR, LAG = "replica.selector.class", "cairn.follower.read.max.lag.ms"
+
+
+def reads_from_followers(config: BrokerConfig) -> bool:
+    """Whether consumers that name their rack may read from followers there (KIP-392)."""
+    return bool(config.text(SELECTOR))
+
+
+def follower_lag_max_ms(config: BrokerConfig) -> int:
+    """How far a follower may be behind and still serve reads, as it is set by now."""
+    value = read(config.layers.table[LAG], config.text(LAG) or "")
+    assert isinstance(value, int), value
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from cairnmq.replication.follower_reads import readable
 from cairnmq.replication.history import EpochEnd, EpochHistory
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.messages import (
@@ -272,26 +273,26 @@ def test_whom_readers_are_sent_to() -> None:
     one = leader()
     view = cluster()
     asks(one, B, 150, 150, now_ms=20)
-    assert one.readable(view, 20, 500) == [], "it is not certain yet how far queues are"
+    assert readable(one, view, 20, 500) == [], "it is not certain yet how far queues are"
     asks(one, C, 140, 140, now_ms=20)
     assert one.ready
-    assert one.readable(view, 20, 500) == [2], "broker 3 has not had all since the epoch began"
-    assert one.readable(view, 20, 0) == [2] and one.readable(view, 30, 9) == []
+    assert readable(one, view, 20, 500) == [2], "broker 3 has not had all since the epoch began"
+    assert readable(one, view, 20, 0) == [2] and readable(one, view, 30, 9) == []
     asks(one, C, 150, 150, now_ms=25)
-    assert one.readable(view, 30, 500) == [2, 3]
+    assert readable(one, view, 30, 500) == [2, 3]
     stopping = cluster(RECORD, 40, BrokerRecord(2, 12, stopping=True))
-    assert one.readable(stopping, 30, 500) == [3]
+    assert readable(one, stopping, 30, 500) == [3]
     dead = replace(view, live={1: 11, 2: 12})
-    assert one.readable(dead, 30, 500) == [2]
+    assert readable(one, dead, 30, 500) == [2]
     one.seen(Kept(RECORD.without([B]), 41))
-    assert one.readable(view, 30, 500) == [3], "out of the ISR"
+    assert readable(one, view, 30, 500) == [3], "out of the ISR"
 
 
 def test_followers_tell_whether_they_have_readers() -> None:
     one = leader()
     asked = FetchPosition(B, 5, 150, 5, 150, has_readers=True)
-    assert not one.followers_have_readers
+    assert not one.followers.have_readers
     one.fetched(asked, cluster(), 10)
-    assert one.followers_have_readers
+    assert one.followers.have_readers
     one.fetched(replace(asked, has_readers=False), cluster(), 20)
-    assert not one.followers_have_readers
+    assert not one.followers.have_readers

@@ -7,7 +7,7 @@ import pytest
 from cairnmq.errors import Refusal
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES, with_current_names
-from cairnmq.settings.cluster import CLUSTER_FIELDS
+from cairnmq.settings.cluster import CLUSTER_FIELDS, FOLLOWER, LAG, LEADER, SELECTOR
 from cairnmq.settings.definition import read
 from cairnmq.settings.topic_table import TOPIC
 
@@ -93,7 +93,8 @@ def test_every_row_of_the_broker_itself_reaches_someone() -> None:
     defaults = {synonym.name for row in TOPIC.values() for synonym in row.broker_names}
     flags = {"node.id", "broker.rack", "listeners", "advertised.listeners", "log.dirs", "zookeeper.connect"}
     fields = {name for name in BROKER if name.replace(".", "_") in BrokerConfig.__struct_fields__}
-    assert set(BROKER) == fields | defaults | flags | set(CLUSTER_FIELDS.values())
+    read_when_needed = {LEADER, FOLLOWER, SELECTOR, LAG}
+    assert set(BROKER) == fields | defaults | flags | set(CLUSTER_FIELDS.values()) | read_when_needed
     assert set(ALIASES.values()) <= flags
 
 

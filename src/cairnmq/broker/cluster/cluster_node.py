@@ -233,10 +233,12 @@ class ClusterNode:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    @property
-    def nearest(self) -> NearestReads:
-        """Reads of clients that say in which rack they are."""
-        return self._replicas.nearest
+    def nearest_reads(self) -> NearestReads:
+        """Those of clients that say in which rack they are. One for a broker."""
+        replicas, catalog = self._replicas, self._catalog
+        return NearestReads(
+            replicas.by_journal, self._leadership, replicas.seen_view, lambda: catalog.config, self._now_ms
+        )
 
     def identity(self) -> Identity:
         """As links say it."""

@@ -36,6 +36,17 @@ class _Sent(Struct):
     sync_told: int = -1  # it was asked to sync up to here at least
     ends_told: tuple[int, int] = (-1, -1)  # how far everything is replicated, and durable
 
+    def is_news(self, asked: FetchPosition, reply: Accepted, *, has_bytes: bool) -> bool:
+        """Whether the follower is to hear this at once; then it counts as told."""
+        ends = reply.replicated_end, reply.durable_end
+        must_sync = reply.sync and asked.end > self.sync_told
+        if must_sync:
+            self.sync_told = asked.end
+        is_news = has_bytes or must_sync or (asked.has_readers and ends != self.ends_told)
+        if is_news:
+            self.ends_told = ends
+        return is_news
+
 
 class FetchService:
     """`view` gives the metadata as of now; None before they are read."""
@@ -96,12 +107,7 @@ class FetchService:
                 if sent is None or sent.epoch != asked.epoch:
                     sent = sent_before[ask.journal] = _Sent(asked.epoch)
                 ranges = self._ranges(ask.journal, asked, sent, reply.sent_ms, min(room, most))
-                if reply.sync and asked.end > sent.sync_told:
-                    sent.sync_told, has_news = asked.end, True
-                ends = reply.replicated_end, reply.durable_end
-                has_news = has_news or bool(ranges) or (ask.has_readers and sent.ends_told != ends)
-                if has_news:
-                    sent.ends_told = ends
+                has_news = sent.is_news(asked, reply, has_bytes=bool(ranges)) or has_news
             else:
                 has_news = True
             size = sum(each.size for each in ranges)

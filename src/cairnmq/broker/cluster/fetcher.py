@@ -14,7 +14,6 @@ from cairnmq.broker.internal.journal_messages import ask_of, reply_of
 from cairnmq.broker.internal.link import Link, LinkClosed, RequestFailed
 from cairnmq.broker.internal.received import Fetched
 from cairnmq.errors import Fault
-from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.os_errors import text_of
 from cairnmq.replication.follower_room import is_behind
 from cairnmq.replication.messages import FetchPosition, Room
@@ -35,7 +34,7 @@ class Fetcher:
         self,
         leader: int,
         room: Callable[[int], Room],
-        now_ms: Callable[[], int] = boot_ms,
+        now_ms: Callable[[], int],
         wait_ms: Callable[[], int] = lambda: WAIT_MS,
     ) -> None:
         self.leader = leader

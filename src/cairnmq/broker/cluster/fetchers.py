@@ -8,7 +8,6 @@ from collections.abc import Callable
 from cairnmq.broker.cluster.fetcher import WAIT_MS, Fetcher
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.internal.link import Link
-from cairnmq.metadata.machine_clock import boot_ms
 from cairnmq.replication.messages import Room
 
 
@@ -18,7 +17,7 @@ class Fetchers:
     def __init__(
         self,
         room: Callable[[int], Room],
-        now_ms: Callable[[], int] = boot_ms,
+        now_ms: Callable[[], int],
         wait_ms: Callable[[], int] = lambda: WAIT_MS,
     ) -> None:
         self._room = room

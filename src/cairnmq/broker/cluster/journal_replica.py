@@ -328,7 +328,7 @@ class JournalReplica:
         if leader is None or not isinstance(path, WritePath):
             return
         journal = path.journal
-        if leader.followers_have_readers and leader.replicated_end + leader.durable_end > (
+        if leader.followers.have_readers and leader.replicated_end + leader.durable_end > (
             journal.replicated_end + journal.durable_end
         ):
             self._ports.has_news(self)

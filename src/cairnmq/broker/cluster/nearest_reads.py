@@ -9,14 +9,22 @@ from collections.abc import Callable, Mapping
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.leadership import Leadership
 from cairnmq.errors import ErrorCode
-from cairnmq.replication.follower_reads import sends_within_ms
+from cairnmq.replication.follower_reads import readable, sends_within_ms
 from cairnmq.replication.records import ClusterView
 from cairnmq.settings.broker import BrokerConfig
+from cairnmq.settings.cluster import follower_lag_max_ms, reads_from_followers
 
 SEND_AGAIN_MS = 60_000  # who comes back earlier was sent back, or does not go: it is served here
 SENT_MAX = 100_000
 WAITS_PER_LAG = 4  # a follower without news hears from its leader so often within the time that it may be late
 WAIT_MS_MIN = 25
+
+
+def ask_again_ms(config: BrokerConfig, rack: str | None, usual_ms: int) -> int:
+    """For how long a request of this broker to a leader may wait there for news. Until then it becomes late."""
+    if rack is None or not reads_from_followers(config):
+        return usual_ms
+    return min(usual_ms, max(WAIT_MS_MIN, follower_lag_max_ms(config) // WAITS_PER_LAG))
 
 
 class NearestReads:
@@ -42,11 +50,11 @@ class NearestReads:
     @property
     def is_on(self) -> bool:
         """Whether readers may be served by followers at all."""
-        return self._config().replica_selector_class is not None
+        return reads_from_followers(self._config())
 
     @property
     def _lag_max_ms(self) -> int:
-        return self._config().cairn_follower_read_max_lag_ms
+        return follower_lag_max_ms(self._config())
 
     def is_rack(self, rack: str) -> bool:
         """Whether this broker is in it."""
@@ -87,12 +95,6 @@ class NearestReads:
         lag_ms = None if follower is None else follower.reads.lag_ms(self.now_ms())
         return 0 if lag_ms is None else max(0, self._lag_max_ms - lag_ms) + 1
 
-    def ask_again_ms(self, usual_ms: int) -> int:
-        """For how long a request to a leader may wait there for news. Until then this follower becomes late."""
-        if not self.is_on or self._rack_of(self._leadership.node) is None:
-            return usual_ms
-        return min(usual_ms, max(WAIT_MS_MIN, self._lag_max_ms // WAITS_PER_LAG))
-
     # -------------------------------------------------------------------------------------------------- as a leader
 
     def elsewhere(self, journal: int, rack: str) -> list[int]:
@@ -100,8 +102,8 @@ class NearestReads:
         replica, view = self._by_journal.get(journal), self._view()
         if replica is None or replica.leader is None or view is None:
             return []
-        readable = replica.leader.readable(view, self.now_ms(), sends_within_ms(self._lag_max_ms))
-        return [broker for broker in readable if self._rack_of(broker) == rack]
+        found = readable(replica.leader, view, self.now_ms(), sends_within_ms(self._lag_max_ms))
+        return [broker for broker in found if self._rack_of(broker) == rack]
 
     def sends(self, connection: int, queue_id: int) -> bool:
         """Whether the client of this connection is told now where to read a queue. Not again within a minute: a client

@@ -21,7 +21,7 @@ from cairnmq.broker.cluster.installer import Installer
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.journal_replica import JournalReplica
 from cairnmq.broker.cluster.led_coordinators import LedCoordinators
-from cairnmq.broker.cluster.nearest_reads import NearestReads
+from cairnmq.broker.cluster.nearest_reads import ask_again_ms
 from cairnmq.broker.cluster.replica_notes import ReplicaNotes
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.broker.internal.link import Link
@@ -83,8 +83,7 @@ class Replicas:
         self.must_restart = must_restart
         self.by_journal: dict[int, JournalReplica] = {}
         self.service = FetchService(self.by_journal, store.engine, self.seen_view)
-        self.nearest = NearestReads(self.by_journal, leadership, self.seen_view, config, now_ms)
-        self.fetchers = Fetchers(self._room, now_ms, lambda: self.nearest.ask_again_ms(WAIT_MS))
+        self.fetchers = Fetchers(self._room, now_ms, lambda: ask_again_ms(config(), leadership.own_rack, WAIT_MS))
         self.installer = Installer(
             store,
             link_to=install_link,

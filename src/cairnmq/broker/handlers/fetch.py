@@ -246,9 +246,8 @@ class _Fetch:
             return None
         if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
             return None
-        if until <= offset <= queue.end and not queue.cut_short:
-            return None
-        if self.near is not None and self.near.is_ahead(queue, offset):
+        has_all = until <= offset <= queue.end and not queue.cut_short
+        if has_all or (self.near is not None and self.near.is_ahead(queue, offset)):
             return None
         if not has_room and not first:
             return None

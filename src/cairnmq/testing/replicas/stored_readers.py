@@ -9,7 +9,7 @@ from random import Random
 from msgspec import Struct
 
 from cairnmq.errors import ErrorCode
-from cairnmq.replication.follower_reads import sends_within_ms
+from cairnmq.replication.follower_reads import readable, sends_within_ms
 from cairnmq.replication.records import ClusterView
 from cairnmq.storage.files.format import BATCH, Entry
 from cairnmq.storage.live.queue import Queue
@@ -89,7 +89,7 @@ class StoredReaders:
         assert life.leader is not None
         reader.epoch = max(reader.epoch, life.leader.epoch)
         reader.offset = min(max(reader.offset, queue.log_start), queue.high_watermark)  # it resets, if it must
-        sent = life.leader.readable(self.view(), now_ms, sends_within_ms(self.lag_max_ms))
+        sent = readable(life.leader, self.view(), now_ms, sends_within_ms(self.lag_max_ms))
         if reader.home in sent:
             self.counts["sent to a follower"] += 1
             reader.sent_home = True

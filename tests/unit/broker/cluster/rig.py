@@ -13,6 +13,7 @@ from cairnmq.broker.assembly import Broker, assemble
 from cairnmq.broker.clocks import wall_ms
 from cairnmq.broker.cluster.cluster_node import ClusterNode, Joined
 from cairnmq.broker.cluster.journal_replica import JournalReplica
+from cairnmq.broker.cluster.nearest_reads import NearestReads
 from cairnmq.broker.cluster.replicas import Replicas
 from cairnmq.broker.context import Node
 from cairnmq.broker.data_directories import DataDirectories, lock_directories
@@ -157,6 +158,12 @@ class OneBroker:
     def node(self) -> ClusterNode:
         assert self.broker.cluster is not None
         return self.broker.cluster
+
+    @property
+    def nearest(self) -> NearestReads:
+        found = self.broker.ctx.nearest
+        assert found is not None
+        return found
 
     @property
     def replicas(self) -> Replicas:

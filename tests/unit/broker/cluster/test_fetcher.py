@@ -71,7 +71,7 @@ class Follower:
         self.desk = desk
         self.served = served
         self.bench = bench
-        self.fetcher = Fetcher(2, lambda journal: self.room)
+        self.fetcher = Fetcher(2, lambda journal: self.room, lambda: 0)
         self.room = Room()
         self.numbers = iter(range(1, 100))
 

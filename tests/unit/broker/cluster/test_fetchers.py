@@ -36,7 +36,7 @@ class Leader:
 @scenario
 async def test_it_asks_the_broker_that_leads_by_links_of_before_and_after() -> None:
     second, third = Leader(), Leader()
-    fetchers = Fetchers(lambda journal: Room(backlog_bytes=700 + journal))
+    fetchers = Fetchers(lambda journal: Room(backlog_bytes=700 + journal), lambda: 0)
     async with (
         Desk() as desk,
         open_bench(second.serve, Identity("cluster-a", 2, 12)) as to_second,

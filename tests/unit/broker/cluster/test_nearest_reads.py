@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster import nearest_reads
-from cairnmq.broker.cluster.nearest_reads import SEND_AGAIN_MS, NearestReads
+from cairnmq.broker.cluster.nearest_reads import SEND_AGAIN_MS, NearestReads, ask_again_ms
 from cairnmq.broker.leadership import KnownBroker, Leadership
 from cairnmq.errors import ErrorCode
 from cairnmq.settings.broker import BrokerConfig, broker_config
@@ -133,15 +133,25 @@ async def test_a_client_is_told_once_a_minute(monkeypatch: pytest.MonkeyPatch) -
         assert nearest.sends(3, 7) and nearest.sends(1, 7)
 
 
+def test_how_often_a_follower_without_news_asks() -> None:
+    def asks(usual_ms: int, rack: str | None = "a", **settings: str) -> int:
+        config = broker_config({name.replace("_", "."): text for name, text in settings.items()})
+        assert isinstance(config, BrokerConfig), config
+        return ask_again_ms(config, rack, usual_ms)
+
+    assert asks(500) == 500 and asks(500, cairn_follower_read_max_lag_ms="1000") == 250
+    assert asks(100, cairn_follower_read_max_lag_ms="1000") == 100
+    assert asks(500, cairn_follower_read_max_lag_ms="40") == 25
+    short = {"cairn_follower_read_max_lag_ms": "40"}
+    assert asks(500, replica_selector_class="", **short) == 500
+    assert asks(500, None, **short) == 500, "nobody is told to read here"
+
+
 @scenario
-async def test_how_often_a_follower_without_news_asks() -> None:
+async def test_it_is_off_without_a_selector() -> None:
     async with Desk() as desk:
-        assert Bench(desk).nearest.ask_again_ms(500) == LAG_MS // 4
-        assert Bench(desk).nearest.ask_again_ms(100) == 100
-        assert Bench(desk, cairn_follower_read_max_lag_ms="40").nearest.ask_again_ms(500) == 25
-        off = Bench(desk, replica_selector_class="")
-        assert not off.nearest.is_on and off.nearest.ask_again_ms(500) == 500
+        assert Bench(desk).nearest.is_on and not Bench(desk, replica_selector_class="").nearest.is_on
         bench = Bench(desk)
+        assert bench.nearest.is_rack("a") and not bench.nearest.is_rack("b")
         bench.leadership.know_brokers([KnownBroker(1, "h", 1)], 1)
-        assert bench.nearest.is_on and bench.nearest.ask_again_ms(500) == 500, "nobody is told to read here"
         assert not bench.nearest.is_rack("a")

@@ -57,7 +57,7 @@ class Racks:
         self.reader = Reader(rig, f"rack-{near.number}")
 
     def is_served(self) -> bool:
-        return not self.near.replicas.nearest.refusal(self.journal) and self.rig.queue(self.near).high_watermark == 2
+        return not self.near.nearest.refusal(self.journal) and self.rig.queue(self.near).high_watermark == 2
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def racks(directory: Path, **settings: str) -> AsyncIterator[Racks]:
         await rig.produce(leader, b"second")
         found = Racks(rig, journal, leader, rig.followers(journal)[0])
         await until(found.is_served)
-        await until(lambda: leader.replicas.nearest.elsewhere(journal, found.reader.rack))
+        await until(lambda: leader.nearest.elsewhere(journal, found.reader.rack))
         yield found
 
 
@@ -82,21 +82,21 @@ async def test_the_leader_names_the_replica_in_the_readers_rack(tmp_path: Path) 
         read = await found.reader.fetch(found.near, epoch=found.epoch)
         assert (read.error_code, read.preferred_read_replica) == (0, -1)
         assert b"first" in bytes(read.records) and b"second" in bytes(read.records)
-        assert found.near.replicas.nearest.bytes_given == len(read.records)
-        assert found.leader.replicas.nearest.sent_on == 1 and found.leader.replicas.nearest.bytes_given == 0
+        assert found.near.nearest.bytes_given == len(read.records)
+        assert found.leader.nearest.sent_on == 1 and found.leader.nearest.bytes_given == 0
 
 
 @scenario
 async def test_who_comes_back_is_served_by_the_leader_for_a_minute(tmp_path: Path) -> None:
     async with racks(tmp_path) as found:
-        nearest = found.leader.replicas.nearest
+        nearest = found.leader.nearest
         assert (await found.reader.fetch(found.leader)).preferred_read_replica == found.near.number
         assert b"first" in bytes((await found.reader.fetch(found.leader)).records)
         found.reader.connection = 2
         assert (await found.reader.fetch(found.leader)).preferred_read_replica == found.near.number, "another client"
         later, found.reader.connection = nearest.now_ms() + SEND_AGAIN_MS, 1
         nearest.now_ms = lambda: later
-        for follower in found.leader.replica(found.journal).leader._progress._followers.values():  # type: ignore[union-attr]
+        for follower in found.leader.replica(found.journal).leader.followers._followers.values():  # type: ignore[union-attr]
             follower.caught_up_ms = later
         assert (await found.reader.fetch(found.leader)).preferred_read_replica == found.near.number
 
@@ -130,7 +130,7 @@ async def test_it_can_be_switched_off(tmp_path: Path) -> None:
 @scenario
 async def test_a_follower_that_is_late_sends_readers_back(tmp_path: Path) -> None:
     async with racks(tmp_path) as found:
-        nearest = found.near.replicas.nearest
+        nearest = found.near.nearest
         clock = nearest.now_ms
         nearest.now_ms = lambda: clock() + 10_000
         late = await found.reader.fetch(found.near)
@@ -156,7 +156,7 @@ async def test_a_parked_reader_is_sent_back_in_time(tmp_path: Path) -> None:
 async def test_the_leader_sends_nobody_to_a_follower_that_it_does_not_hear(tmp_path: Path) -> None:
     async with racks(tmp_path, cairn_follower_read_max_lag_ms="1500") as found:
         await found.near.cut_off()
-        await until(lambda: not found.leader.replicas.nearest.elsewhere(found.journal, found.reader.rack))
+        await until(lambda: not found.leader.nearest.elsewhere(found.journal, found.reader.rack))
         assert b"first" in bytes((await found.reader.fetch(found.leader)).records)
 
 
@@ -187,7 +187,7 @@ async def test_a_record_wakes_who_waits_at_a_follower(tmp_path: Path) -> None:
 async def test_a_reader_that_is_ahead_waits_and_is_never_told_to_begin_anew(tmp_path: Path) -> None:
     """What it has may be from the leader, a moment ago. OFFSET_OUT_OF_RANGE would make clients reset."""
     async with racks(tmp_path) as found:
-        nearest = found.near.replicas.nearest
+        nearest = found.near.nearest
         nearest.has_all_of = lambda journal, then_ms: False  # type: ignore[method-assign]
         assert (await found.reader.fetch(found.near, 9, wait_ms=20)).error_code == 0
         del nearest.has_all_of
@@ -224,7 +224,7 @@ async def test_a_session_hears_where_to_read_and_forgets(tmp_path: Path) -> None
         reader = found.reader
         opened = await reader.ask(found.leader, reader.request(2, session_id=0, session_epoch=0, wait_ms=0))
         assert opened.responses[0].partitions[0].preferred_read_replica == found.near.number
-        nearest = found.leader.replicas.nearest
+        nearest = found.leader.nearest
         nearest._sent.clear()  # as if a minute had gone by
         request = FetchRequest(
             max_wait_ms=0, min_bytes=1, session_id=opened.session_id, session_epoch=1, rack_id=reader.rack
@@ -248,7 +248,7 @@ async def test_a_session_hears_where_to_read_and_forgets(tmp_path: Path) -> None
 async def test_a_session_at_a_follower(tmp_path: Path) -> None:
     """Freshness is looked at with every request of it, not when a partition is named."""
     async with racks(tmp_path) as found:
-        reader, nearest = found.reader, found.near.replicas.nearest
+        reader, nearest = found.reader, found.near.nearest
         opened = await reader.ask(found.near, reader.request(0, session_id=0, session_epoch=0))
         assert opened.session_id and b"first" in bytes(opened.responses[0].partitions[0].records)
         clock = nearest.now_ms
