@@ -246,8 +246,7 @@ class _Fetch:
             return None
         if one.last_fetched_epoch >= 0 and self._diverges(queue, one, answer):
             return None
-        has_all = until <= offset <= queue.end and not queue.cut_short
-        if has_all or (self.near is not None and self.near.is_ahead(queue, offset)):
+        if until <= offset <= queue.end and not queue.cut_short:
             return None
         if not has_room and not first:
             return None
@@ -263,8 +262,7 @@ class _Fetch:
         if isinstance(read, NotCached):
             return read
         if isinstance(read, Refusal):
-            _refuse(answer, _why_not(self.ctx, queue, read))
-            answer.log_start_offset = queue.log_start
+            _refuse_offset(self.ctx, self.near, queue, offset, answer, read)
         else:
             self._fail(queue, offset, answer, read)
         return None
@@ -446,6 +444,15 @@ class _Fetch:
 def _is_urgent(answer: PartitionData) -> bool:
     """The client must hear of it at once, however few records there are."""
     return bool(answer.error_code) or answer.diverging_epoch.end_offset >= 0
+
+
+def _refuse_offset(
+    ctx: Context, near: NearFetch | None, queue: Queue, offset: int, answer: PartitionData, refusal: Refusal
+) -> None:
+    if near is not None and near.is_ahead(queue, offset):
+        return  # its reader waits
+    _refuse(answer, _why_not(ctx, queue, refusal))
+    answer.log_start_offset = queue.log_start
 
 
 def _why_not(ctx: Context, queue: Queue, refusal: Refusal) -> ErrorCode:
