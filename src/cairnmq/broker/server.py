@@ -79,10 +79,10 @@ async def serve(options: ServeOptions, runtime: Runtime) -> bool:
     """Everything that is opened here is closed in reverse order, also when a later step fails. Returns whether the
     process is to begin again: a replica must go back to its checkpoint."""
     options, start_config = settle(options, os.environ)
-    stopping, begin_again = asyncio.Event(), asyncio.Event()
+    stopping, begin_again, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
     failed: list[str] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, _all_of(told.set, stopping.set))
     async with AsyncExitStack() as stack:
         # The journals too: a copy of the data directory has the same cluster id, and would be let write them.
         locks = lock_directories(options)
@@ -124,7 +124,7 @@ async def serve(options: ServeOptions, runtime: Runtime) -> bool:
         await close_all(listeners, connections, _DRAIN_SECONDS)
     if failed:
         raise CannotServe(failed[0])
-    return begin_again.is_set()
+    return begin_again.is_set() and not told.is_set()  # who stops it means also one that is about to begin again
 
 
 async def open_broker(
