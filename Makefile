@@ -15,7 +15,7 @@ TRIALS ?=
 FAULTS ?=
 FRAMES ?=
 ARGS ?=
-WORKERS ?= logical
+WORKERS ?=
 ROWS ?=
 KINDS ?=
 WORLD ?=
@@ -41,23 +41,25 @@ run: $(VENV)/.stamp-run ## a broker on 127.0.0.1:9092; ARGS="--listen 127.0.0.1:
 dist: $(VENV)/.stamp-dev ## source distribution and wheel, in dist/
 	@$(BIN)/python -m build --outdir dist .
 
-# One process for each core, at most four; what is long, and what shares a process, is in tests/suites.py.
+# A process for each core, at most four; what is long, and what shares a process, is in tests/suites.py. The tests of
+# every day wait for timers and disks much of their time, so they have one process more.
 # Compiled modules are kept whatever the environment says: tests start a thousand processes that would make them again.
-PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 4
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --maxprocesses 4 -n
+ONE_MORE = $(shell expr $$(nproc) + 1)
 
 test: $(VENV)/.stamp-dev ## the tests of every day, 10 minutes on 2 cores; ARGS="tests/unit -k name" for some
 	@tools/setup_system.sh
-	@$(PYTEST) -m "not long" $(ARGS)
+	@$(PYTEST) $(or $(WORKERS),$(ONE_MORE)) -m "not long" $(ARGS)
 
 test-long: $(VENV)/.stamp-dev ## the other tests: clients that are built, Spark, Apache Kafka, chaos, fuzz, load
 	@tools/setup_system.sh
 	@tools/setup_clients.sh
-	@$(PYTEST) -m long $(ARGS)
+	@$(PYTEST) $(or $(WORKERS),logical) -m long $(ARGS)
 
 test-all: $(VENV)/.stamp-dev ## every test; both of the above at once
 	@tools/setup_system.sh
 	@tools/setup_clients.sh
-	@$(PYTEST) $(ARGS)
+	@$(PYTEST) $(or $(WORKERS),logical) $(ARGS)
 
 check: $(VENV)/.stamp-dev ## formatting, lint, types, import layers, house rules
 	@$(BIN)/ruff format --check .

@@ -7,6 +7,7 @@ A test is long if it is marked `long`, lies in a suite of LONG_SUITES, or drives
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
 
+HERE = Path(__file__).parent
+DAILY = "not long"
 LONG_SUITES = {"apache_kafka", "browser", "fuzz", "interop_cluster", "load", "spark", "zookeeper"}
 
 SHARED = {"apache_kafka", "spark"}
@@ -70,6 +73,12 @@ def uses_built(parameters: Iterable[object]) -> bool:
 def turn_of(item: pytest.Item) -> int:
     suite = suite_of(item.nodeid)
     return FIRST.index(suite) if suite in FIRST else len(FIRST)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Each process would read suites of which it runs nothing."""
+    is_left_out = config.option.markexpr == DAILY and collection_path.parent == HERE
+    return True if is_left_out and collection_path.name in LONG_SUITES else None
 
 
 @pytest.hookimpl(tryfirst=True)
