@@ -10,6 +10,7 @@ damage stops there: nothing of it is cut, what lies before is read and split, an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -284,6 +285,7 @@ def _cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
         if name.endswith(UNFINISHED):
             disk.remove(f"{directory}/{name}")
     with noting_unsynced(disk, directory):
+        _cut_overhangs(disk, reader)
         for base in reversed(reader.bases):
             name = journal_segment(reader.number, base)
             if base >= end:
@@ -299,6 +301,17 @@ def _cut(disk: Disk, reader: JournalReader, scan: Scan) -> None:
     reader.refresh()
     if disk.exists(unsynced_name(directory)):
         _write_again(disk, reader, scan.start, end)
+
+
+def _cut_overhangs(disk: Disk, reader: JournalReader) -> None:
+    """What a failed write left at the end of a file lies beside the next file, until that is removed. So it goes first,
+    and for good: after a power loss in the middle it would be read as the entry that was written in its place."""
+    for base, following in pairwise(reader.bases):
+        if base + reader.file(base).size() > following:
+            file = disk.open(journal_segment(reader.number, base), write=True)
+            file.truncate(following - base)
+            file.sync()
+            file.close()
 
 
 def _write_again(disk: Disk, reader: JournalReader, start: int, end: int) -> None:

@@ -100,3 +100,39 @@ def test_a_crash_in_the_middle_leaves_a_beginning(journal: Journal, stop_at: int
     for disk in stopped:
         found = [entry.position for entry in JournalReader(disk, 0).entries(0, 1 << 30)]
         assert found == before[: len(found)] and len(found) >= 2
+
+
+def put_one(journal: Journal, value: bytes) -> None:
+    """A group with one record."""
+    journal.stage_batch(5, memoryview(bytearray(build_batch([Record(0, 1, None, value)]))), 0, 1000)
+    group = journal.take()
+    assert group is not None
+    try:
+        journal.write(group)
+    except OSError:
+        journal.taken_back(group)
+        journal.names_first = True  # as a leader that is not alone
+        raise
+    journal.written(group)
+
+
+def test_a_failed_write_does_not_come_back_when_the_next_file_is_cut(journal: Journal) -> None:
+    """It had the place of the entry that was written next, and that others may have copied."""
+    (start,) = put(journal, 1)
+    disk = journal.disk
+    assert isinstance(disk, SimDisk)
+    disk.capacity = 400
+    with pytest.raises(OSError, match="No space"):
+        put_one(journal, b"failed" * 60)
+    disk.capacity = None
+    cut = journal.end
+    put_one(journal, b"written")
+    assert JournalReader(disk, 0).bases == [start, cut] and journal.segments[0].cut
+    stopped: list[SimDisk] = []
+    disk.observe = lambda disk: stopped.extend(disk.crash(Random(seed)) for seed in range(40))
+    truncate(journal, cut)
+    assert len(stopped) > 100
+    for found in stopped:
+        reader = JournalReader(found, 0)
+        if len(reader.bases) == 1:  # else what is behind the next file's beginning is not read
+            assert reader.end() <= cut, "of what was cut nothing, and nothing of what failed"

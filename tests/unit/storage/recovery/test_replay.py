@@ -23,10 +23,12 @@ from cairnmq.storage.files.format import (
     Leader,
     QueueRow,
     StartMoved,
+    journal_segment,
     segment_entry,
     whole_frame,
 )
 from cairnmq.storage.journal.entries import seal_batch
+from cairnmq.storage.journal.journal import JournalReader
 from cairnmq.storage.queue.spec import QueueSpec
 from cairnmq.storage.recovery.owner import Owner, write_owner
 from cairnmq.testing.sim_disk import SimDisk
@@ -317,3 +319,21 @@ def test_what_an_unfinished_start_left_goes(broker: Broker) -> None:
     broker.put()
     broker.journal_disk.create(FIRST + ".new").append([b"half"])
     assert broker.killed().journal_disk.list("0") == [FIRST.partition("/")[2], "synced"]
+
+
+def test_what_a_failed_write_left_does_not_come_back_when_the_file_behind_it_is_cut(broker: Broker) -> None:
+    """A start that is killed between the two would make the next one read it."""
+    end = broker.put()
+    broker.put(value=b"failed" * 5, sync=False)
+    behind = broker.journal_disk.create(journal_segment(0, end))
+    behind.append([b"torn"])
+    broker.journal_disk.sync_dir("0")
+    stopped: list[SimDisk] = []
+    disk = broker.journal_disk.kill()
+    disk.observe = lambda disk: stopped.extend([disk.kill(), *(disk.crash(Random(seed)) for seed in range(20))])
+    Broker(disk, broker.read_disk.kill(), 2)
+    assert len(stopped) > 100
+    for found in stopped:
+        reader = JournalReader(found, 0)
+        if reader.bases == [0]:
+            assert reader.end() <= end
