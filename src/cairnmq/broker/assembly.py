@@ -84,7 +84,6 @@ def assemble(
         steady=runtime.steady_ms,
         wall=runtime.wall_ms,
         uuid=runtime.uuid,
-        transactions_refused=None,
         want_slots=slots_wanted.set,
         may_serve=None if joined is None else leadership.may_answer_alone,
     )

@@ -54,9 +54,9 @@ def _nobody_can() -> None:
 
 
 class Coordinators:
-    """`transactions_refused`: why there are no transactions here. `want_slots`: called whenever somebody asks for a
-    coordinator before there are slots. `may_serve`: whether no other broker can lead a journal by now (R18): a process
-    that stood still would tell offsets that are old. None: no other broker ever can."""
+    """`want_slots`: called whenever somebody asks for a coordinator before there are slots. `may_serve`: whether no
+    other broker can lead a journal by now (R18): a process that stood still would tell offsets that are old. None: no
+    other broker ever can."""
 
     def __init__(
         self,
@@ -69,11 +69,9 @@ class Coordinators:
         steady: Callable[[], int],
         wall: Callable[[], int],
         uuid: Callable[[], str],
-        transactions_refused: str | None = None,
         want_slots: Callable[[], None] = _nobody_can,
         may_serve: Callable[[int], bool] | None = None,
     ) -> None:
-        self.transactions_refused = transactions_refused
         self._around = Surroundings(topics, store, store.write_markers, self.end_offsets, steady, wall, uuid)
         self._places = places
         self._purges = purges
@@ -176,9 +174,7 @@ class Coordinators:
         return one if isinstance(one, ErrorCode) else one.coordinator
 
     def of_transaction(self, transactional_id: str) -> TransactionCoordinator | ErrorCode:
-        """The same; 53, which ends every producer, where there are no transactions."""
-        if self.transactions_refused is not None:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        """The same."""
         one = self._sole or self._of(transactional_id)
         return one if isinstance(one, ErrorCode) else one.transactions
 
@@ -215,8 +211,6 @@ class Coordinators:
         """In words, for answers that have room for them."""
         if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self.slots_refused:
             return self.slots_refused
-        if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and self.transactions_refused is not None:
-            return self.transactions_refused
         if code is ErrorCode.COORDINATOR_NOT_AVAILABLE and self._damaged:
             return _DAMAGED
         return _WHY.get(code, code.name)

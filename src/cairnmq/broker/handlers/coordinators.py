@@ -42,9 +42,6 @@ def handle(ctx: Context, header: RequestHeader, request: FindCoordinatorRequest)
 def _found(ctx: Context, header: RequestHeader, key_type: int, key: str) -> tuple[Place, ErrorCode, str | None]:
     if key_type not in (_GROUP, _TRANSACTION):
         return _NOWHERE, ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not supported"
-    refused = ctx.coordinators.transactions_refused
-    if key_type == _TRANSACTION and refused is not None:
-        return _NOWHERE, _final(header.api_version), refused
     found = ctx.coordinators.find(key)
     if isinstance(found, ErrorCode):
         return _NOWHERE, found, ctx.coordinators.why(found)
@@ -52,9 +49,3 @@ def _found(ctx: Context, header: RequestHeader, key_type: int, key: str) -> tupl
         address = ctx.node.address_for(header.caller)
         found = Place(found.node_id, address.host, address.port)
     return found, ErrorCode.NONE, None
-
-
-def _final(version: int) -> ErrorCode:
-    """An error after which producers give up, and show its text. librdkafka does so with the first only, and asks up
-    to version 2; the Java client has a text of its own for it."""
-    return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if version < _SEVERAL_FROM else ErrorCode.POLICY_VIOLATION

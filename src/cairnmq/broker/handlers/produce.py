@@ -347,9 +347,6 @@ class _Produce:
         pid, epoch = header.producer_id, header.producer_epoch
         if not header.attributes & TRANSACTIONAL_BIT:
             return None
-        refused = self.ctx.coordinators.transactions_refused
-        if refused is not None:
-            return Refusal(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, refused)
         if self.entry is not None:
             admitted = self.entry.verdict(queue, Producer(pid, epoch))
         else:

@@ -160,9 +160,6 @@ async def write_markers(
             answers = []
             for partition in asked_topic.partition_indexes:
                 queue = find_queue(ctx, topic, partition)
-                if ctx.coordinators.transactions_refused is not None:
-                    answers.append(Ended(partition_index=partition, error_code=ErrorCode.POLICY_VIOLATION))
-                    continue
                 answer = Ended(partition_index=partition)
                 answers.append(answer)
                 if isinstance(queue, Refusal):

@@ -201,15 +201,6 @@ async def test_damage_stops_the_slots_of_its_journal_only() -> None:
 
 
 @scenario
-async def test_no_transactions() -> None:
-    cluster = Cluster(transactions_refused="not over several brokers yet")
-    cluster.lead(0)
-    code = cluster.coordinators.of_transaction(cluster.id_in(0))
-    assert code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert cluster.coordinators.why(code) == "not over several brokers yet"
-
-
-@scenario
 async def test_a_journal_loads_the_facts_of_its_slots_alone() -> None:
     cluster = Cluster()
     here, there = cluster.id_in(0), cluster.id_in(1)

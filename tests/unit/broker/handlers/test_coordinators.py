@@ -17,13 +17,12 @@ from cairnmq.wire.apis import SERVED
 from cairnmq.wire.messages import FindCoordinatorRequest
 from unit.broker.handlers.test_damaged_journal import COORDINATED, codes_in, for_version, questions
 from unit.broker.handlers.test_transactions import Client, committed
-from unit.broker.rig import Rig, batch, open_rig, scenario
+from unit.broker.rig import Rig, open_rig, scenario
 
 KEY = 10
 OTHER = Place(2, "there", 9093)
 LISTS = (16, 66)
 HEARTBEAT = 12
-REFUSED = "transactions are not served by a cluster of several brokers yet"
 
 
 class Elected:
@@ -210,56 +209,6 @@ async def test_batches_of_a_transaction_whose_coordinator_is_gone(tmp_path: Path
         assert await client.send("a", 0, b"x") == 0
         lose(rig, 0)
         assert await client.send("a", 0, b"y") == ErrorCode.NOT_ENOUGH_REPLICAS, "producers try again on it"
-
-
-@scenario
-async def test_transactions_are_refused_with_a_text(tmp_path: Path) -> None:
-    async with open_rig(tmp_path) as rig:
-        await rig.create("a")
-        rig.ctx.coordinators.transactions_refused = REFUSED
-        old = await rig.ask(10, 2, m.FindCoordinatorRequest(key="t", key_type=1))
-        assert old.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and old.error_message == REFUSED
-        (new,) = (await rig.ask(10, 6, m.FindCoordinatorRequest(coordinator_keys=["t"], key_type=1))).coordinators
-        assert new.error_code == ErrorCode.POLICY_VIOLATION and new.error_message == REFUSED
-        (group,) = (await rig.ask(10, 6, m.FindCoordinatorRequest(coordinator_keys=["g"]))).coordinators
-        assert group.error_code == 0 and await commit(rig, "g", 1) == 0
-        for key in (22, 24, 25, 26, 28):
-            low, high = SERVED[key]
-            for version in range(max(low, 0), high + 1):
-                answer = await rig.ask(key, version, for_version(questions(key), key, version))
-                codes = set(codes_in(msgspec.to_builtins(answer))) - {0}
-                assert codes <= {ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED} and codes, (key, version, answer)
-        plain = m.InitProducerIdRequest(transactional_id=None, producer_id=-1, producer_epoch=-1)
-        producer = await rig.ask(22, 4, plain)
-        assert producer.error_code == 0
-        pid = producer.producer_id
-        assert (await rig.produce("a", batch(b"x", producer_id=pid, producer_epoch=0, base_sequence=0))).error_code == 0
-        for version in (9, 12):
-            request = m.ProduceRequest(
-                transactional_id="t", acks=-1, timeout_ms=1000,
-                topic_data=[
-                    m.ProduceRequest.TopicProduceData(
-                        name="a",
-                        partition_data=[
-                            m.ProduceRequest.PartitionProduceData(
-                                index=0,
-                                records=batch(
-                                    b"y", producer_id=pid, producer_epoch=0, base_sequence=1, transactional=True
-                                ),
-                            )
-                        ],
-                    )
-                ],
-            )  # fmt: skip
-            row = (await rig.ask(0, version, request)).responses[0].partition_responses[0]
-            assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED and row.error_message == REFUSED
-        markers = m.WriteTxnMarkersRequest.WritableTxnMarker(
-            producer_id=pid, transaction_result=False,
-            topics=[m.WriteTxnMarkersRequest.WritableTxnMarkerTopic(name="a", partition_indexes=[0])],
-        )  # fmt: skip
-        ended = await rig.ask(27, 1, m.WriteTxnMarkersRequest(markers=[markers]))
-        assert ended.markers[0].topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
-        assert rig.queue("a").end == 1
 
 
 @scenario
