@@ -125,7 +125,7 @@ def diverging_follower_counts(patch: pytest.MonkeyPatch) -> None:
         reply = fetched(leader, asked, view, now_ms)
         if not isinstance(reply, (Accepted, FencedEpoch)) and asked.epoch == leader.epoch:
             end = leader.history.end
-            leader._progress.count(replace(asked, end=min(asked.end, end)), end, now_ms)
+            leader.followers.count(replace(asked, end=min(asked.end, end)), end, now_ms)
             leader._advance()
         return reply
 

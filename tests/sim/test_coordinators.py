@@ -17,7 +17,7 @@ from cairnmq.groups.classic import ClassicGroup
 from cairnmq.groups.consumer_group import ConsumerGroup
 from cairnmq.groups.offsets import Offsets
 from cairnmq.groups.pending import SPACE as PENDING_SPACE
-from cairnmq.groups.pending import PendingOffsets
+from cairnmq.groups.pending import EndLimit, PendingOffsets
 from cairnmq.storage.batches.markers import Marker
 from cairnmq.storage.live.ack_lines import AckLines
 from cairnmq.storage.live.appends import Appends, StagedMarkers
@@ -114,9 +114,15 @@ def pending_offsets_count_at_once(patch: pytest.MonkeyPatch) -> None:
     end = PendingOffsets.end
 
     def always(
-        pending: PendingOffsets, group: str, producer_id: int, *, commit: bool, offsets: Offsets
+        pending: PendingOffsets,
+        group: str,
+        producer_id: int,
+        *,
+        commit: bool,
+        offsets: Offsets,
+        limit: EndLimit | None = None,
     ) -> list[KeyedRecord]:
-        return end(pending, group, producer_id, commit=True, offsets=offsets)
+        return end(pending, group, producer_id, commit=True, offsets=offsets, limit=limit)
 
     patch.setattr(PendingOffsets, "end", always)
 

@@ -35,6 +35,10 @@ class TimeLimit:
         """Seconds; 0 when it is over."""
         return max(0.0, self._until - asyncio.get_running_loop().time())
 
+    def run_out(self) -> None:
+        """Somebody has waited until then: a timer may ring a little too early, and its time is over all the same."""
+        self._until = asyncio.get_running_loop().time()
+
     def refusal(self, *, is_begun: bool) -> Refusal:
         """Retriable, as Kafka has it."""
         limit = f"timeout_ms={self._timeout_ms}" if self._timeout_ms > 0 else f"{UNSAID_SECONDS:g} s"

@@ -85,6 +85,7 @@ async def _in_time(elect: Callable[[int], Awaitable[Refusal | None]], journal: i
         async with asyncio.timeout(limit.left):
             return await elect(journal)
     except TimeoutError:
+        limit.run_out()
         return limit.refusal(is_begun=True)
 
 
