@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from cairnmq.client.session import Node
-from cairnmq.replication.controller import reach, unclean_winner
+from cairnmq.replication.controller import candidates, reach, unclean_winner
 from cairnmq.replication.follower_room import BACKLOG_MAX_PERCENT
 from cairnmq.replication.records import ClusterView, JournalRecord
 
@@ -295,7 +295,12 @@ def _lost_bytes(view: ClusterView, broker: int, damaged: Iterable[int]) -> Itera
         grouped.setdefault(bool(sources), []).append(number)
     for has_source, numbers in sorted(grouped.items()):
         where = names("journal", numbers)
-        how = "and copies them from others" if has_source else "and no other replica in sync has them"
+        if not has_source:
+            how = "and no other replica in sync has them"
+        elif view.present(broker) is None:
+            how = "and will copy them from others once it is up"
+        else:
+            how = "and copies them from others"
         yield f"broker {broker} lost bytes of {where} {how}"
 
 
@@ -349,25 +354,31 @@ def _without_leader(view: ClusterView, journals: Sequence[JournalRow]) -> Iterab
 
 
 def _waits_for(view: ClusterView, record: JournalRecord) -> str:
-    if any(view.is_live(member) for member in record.isr):
+    """The controller elects without those that are away or damaged if another one is left and the record is not weak
+    (R21)."""
+    if candidates(record, view):
         return "an election is under way"
     away = [member.broker for member in record.isr if view.present(member.broker) is None]
     hurt = [
         member.broker
         for member in record.isr
-        if (entry := view.brokers.get(member.broker)) is not None and record.journal in entry.damaged
+        if (entry := view.present(member.broker)) is not None and record.journal in entry.damaged
     ]
-    if not away and len(hurt) == len(record.isr):
-        return (
-            f"{names('broker', hurt)}, in sync, lost bytes of it, and nobody else has them. Restore the disk, "
-            "or see `cairn cluster elect --unclean J`"
-        )
-    if not away:
+    others_elect = len(away) + len(hurt) < len(record.isr) and not record.weak
+    if away:
+        waits = f"waiting for {names('broker', away)}, in sync and down"
+        if others_elect:
+            return f"{waits}; after a minute the others elect a leader without"
+        if hurt:
+            waits += f", as {names('broker', hurt)} lost bytes of it"
+        return f"{waits}. Start it, or see `cairn cluster elect --unclean J`"
+    if not hurt:
         return "all in-sync replicas have restarted, and the one that reaches furthest is being elected"
-    waits = f"waiting for {names('broker', away)}, in sync and down"
-    if len(away) < len(record.isr) and not record.weak:
-        return f"{waits}; after a minute the others elect a leader without"
-    return f"{waits}. Start it, or see `cairn cluster elect --unclean J`"
+    lost = f"{names('broker', hurt)}, in sync, lost bytes of it"
+    if others_elect:
+        return f"{lost}; after a minute the others elect a leader without"
+    others = "nobody else has them" if len(hurt) == len(record.isr) else "others may lack them"
+    return f"{lost}, and {others}. Restore the disk, or see `cairn cluster elect --unclean J`"
 
 
 def _out_of_sync(journals: Sequence[JournalRow], stopped: Collection[tuple[int, int]]) -> Iterable[str]:

@@ -17,7 +17,8 @@ from cairnmq.client.cluster_report import (
     names,
 )
 from cairnmq.client.session import Node
-from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
+from cairnmq.replication.controller import ABSENT_MAX_MS, ControllerMemory, decide
+from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member, PublishedEnd
 
 NODES = {number: Node(number, "127.0.0.1", 9000 + number) for number in (1, 2, 3)}
 M1, M2, M3 = Member(1, 11), Member(2, 12), Member(3, 13)
@@ -151,6 +152,66 @@ def test_why_a_journal_has_no_leader(kept: Kept, down: tuple[int, ...], lives: d
     assert report.problems[0].startswith("journal 1: no leader; ") and why in report.problems[0]
 
 
+@pytest.mark.parametrize(
+    ("kept", "down", "damaged", "why"),
+    [
+        (
+            journal(1, None, isr=(M1, M2), weak=True),
+            (),
+            (2,),
+            "broker 2, in sync, lost bytes of it, and others may lack them. Restore the disk, or see `cairn cluster "
+            "elect --unclean J`",
+        ),
+        (
+            journal(1, None, isr=(M1, M2)),
+            (),
+            (2,),
+            "broker 2, in sync, lost bytes of it; after a minute the others elect a leader without",
+        ),
+        (
+            journal(1, None),
+            (1,),
+            (2, 3),
+            "waiting for broker 1, in sync and down, as brokers 2, 3 lost bytes of it. Start it, or see `cairn cluster "
+            "elect --unclean J`",
+        ),
+        (
+            journal(1, None),
+            (1,),
+            (2,),
+            "waiting for broker 1, in sync and down; after a minute the others elect a leader without",
+        ),
+        (
+            journal(1, None, isr=(M1, M2)),
+            (1,),
+            (1, 2),
+            "waiting for broker 1, in sync and down, as broker 2 lost bytes of it. Start it, or see `cairn cluster "
+            "elect --unclean J`",
+        ),
+    ],
+)
+def test_what_a_sentence_says_of_lost_bytes_is_what_the_controller_does(
+    kept: Kept, down: tuple[int, ...], damaged: tuple[int, ...], why: str
+) -> None:
+    """All have restarted; those that are up have told how far they reach, and more than a minute has passed."""
+    record = kept.record
+    brokers = {
+        number: BrokerRecord(
+            number,
+            20 + number,
+            damaged=frozenset({1} if number in damaged else ()),
+            ends={1: PublishedEnd(record.epoch, 19, 1000)},
+        )
+        for number in (1, 2, 3)
+    }
+    live = {number: one.broker_epoch for number, one in brokers.items() if number not in down}
+    seen = ClusterView(5, 30, {1: kept}, brokers, live)
+    memory = ControllerMemory()
+    assert decide(seen, memory, 0) == []
+    assert bool(decide(seen, memory, ABSENT_MAX_MS)) == ("after a minute" in why)
+    assert merge({3: one(seen, controller=3)}).problems[0] == f"journal 1: no leader; {why}"
+
+
 def test_journals_with_one_reason_have_one_sentence() -> None:
     seen = view(*(journal(number, M1, isr=(M1,)) for number in (1, 2, 3, 7)), down=(1,))
     assert (
@@ -182,6 +243,13 @@ def test_a_disk_that_lost_bytes() -> None:
     brokers = {**seen.brokers, 3: BrokerRecord(3, 13, damaged=frozenset({2, 1}))}
     report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
     assert report.problems == ("broker 3 lost bytes of journals 1, 2 and copies them from others",)
+
+
+def test_a_broker_that_is_down_copies_nothing_yet() -> None:
+    seen = view(journal(1, isr=(M1, M2)), down=(3,))
+    brokers = {**seen.brokers, 3: BrokerRecord(3, 13, damaged=frozenset({1}))}
+    report = merge({1: one(ClusterView(5, 30, seen.journals, brokers, seen.live))})
+    assert "broker 3 lost bytes of journal 1 and will copy them from others once it is up" in report.problems
 
 
 def test_bytes_that_nobody_else_has_are_not_copied() -> None:
