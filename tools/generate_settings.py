@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES
+from cairnmq.settings.broker_table import ALIASES, BROKER, FORMER_NAMES, IN_CLUSTER
 from cairnmq.settings.definition import INT32_MAX, INT64_MAX, Setting
 from cairnmq.settings.group import GROUP
 from cairnmq.settings.topic_table import TOPIC
@@ -30,6 +30,12 @@ _SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"))
 _TIMES = ((86_400_000, "days"), (3_600_000, "hours"), (60_000, "minutes"), (1000, "seconds"))
 
 
+def default_of_broker(setting: Setting) -> str:
+    """Also that of a cluster, where it is another one."""
+    default, there = default_of(setting), default_of(IN_CLUSTER[setting.name])
+    return default if default == there else f"{default}; in a cluster {there}"
+
+
 def default_of(setting: Setting) -> str:
     """The default as a person reads it: `1073741824 (1 GiB)`."""
     text = setting.default
@@ -48,7 +54,9 @@ def default_of(setting: Setting) -> str:
 def values_of(setting: Setting) -> str:
     """What is allowed: choices, bounds, or the one value that is supported so far."""
     if setting.limit is not None and _nothing_else(setting, setting.limit):
-        return "only the default" if setting.default else "not supported yet"
+        if not setting.default:
+            return "not supported yet"
+        return "the default, or empty" if setting.limit("") is None else "only the default"
     if setting.choices:
         return ", ".join(f"`{choice}`" for choice in setting.choices)
     low, high = (None if bound is None else f"{bound:.10g}" for bound in (setting.low, setting.high))
@@ -72,7 +80,7 @@ def broker_table(chosen: Callable[[Setting], bool]) -> str:
         (
             f"`{row.name}`",
             row.type.name.lower(),
-            default_of(row),
+            default_of_broker(row),
             values_of(row),
             "yes" if row.dynamic else "",
             row.doc,

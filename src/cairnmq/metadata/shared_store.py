@@ -18,6 +18,6 @@ def open_shared(place: SharedPlace) -> MetadataStore:
     except ModuleNotFoundError as error:
         raise Fault(
             f"metadata in ZooKeeper need the package {error.name}, which is not installed: pip install "
-            "'cairnmq[cluster]'"
+            "'.[cluster]' in a clone of CairnMQ"
         ) from error
     return ZookeeperStore(place.zookeeper)

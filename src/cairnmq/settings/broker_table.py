@@ -66,11 +66,15 @@ def _wrong_selector(value: Value) -> str | None:
     return None if value in ("", RACK_AWARE) else f"must be empty or {RACK_AWARE}"
 
 
-_ONE_REPLICA = only(1, -1, why="one broker holds one replica; clusters are not supported yet")
+_ONE_REPLICA = only(
+    1, -1, why="a broker that is alone holds one replica; brokers that share metadata (--metadata) take more"
+)
 
 _ROWS = (
     _row("node.id", _INT, 1, "ID of this broker.", low=0),
-    _row("broker.rack", _STRING, None, "Rack or availability zone of this broker; clients see it in the metadata."),
+    _row("broker.rack", _STRING, None,
+         "Rack or availability zone of this broker. Replicas are spread over racks, and consumers with the same "
+         "client.rack may read here."),
     _row("listeners", _LIST, "127.0.0.1:9092", "Address the broker listens on; port 0 picks a free port."),
     _row("advertised.listeners", _LIST, None,
          "Address that clients are told to connect to, if it differs from listeners."),

@@ -91,7 +91,8 @@ def _policy(value: Value) -> str | None:
     return None if value else "must not be empty"
 
 
-_NO_CLUSTER = "replication between brokers is not supported yet"
+_INSTALLS_ALONE = "installs are throttled by *.replication.throttled.rate alone"
+_A_PERSON = "an unclean election is asked for by a person: `cairn cluster elect --unclean J`"
 _NO_REMOTE = "tiered storage is not supported yet"
 _BOOLEAN, _STRING, _INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 _LONG, _DOUBLE, _LIST = ConfigType.LONG, ConfigType.DOUBLE, ConfigType.LIST
@@ -136,16 +137,18 @@ _ROWS = (
         "log.flush.interval.ms", low=0,
     ),
     _text(
-        "follower.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as followers.",
-        limit=only((), why=_NO_CLUSTER),
+        "follower.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as followers; "
+        "here installs are, by follower.replication.throttled.rate alone.",
+        limit=only((), why=_INSTALLS_ALONE),
     ),
     _number(
         "index.interval.bytes", _INT, 4096, "Bytes of records between two entries of the offset index.",
         "log.index.interval.bytes", low=0,
     ),
     _text(
-        "leader.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as leaders.",
-        limit=only((), why=_NO_CLUSTER),
+        "leader.replication.throttled.replicas", _LIST, "", "Replicas whose replication is throttled as leaders; "
+        "here installs are, by leader.replication.throttled.rate alone.",
+        limit=only((), why=_INSTALLS_ALONE),
     ),
     _number(
         "local.retention.bytes", _LONG, -2, "Size kept locally with tiered storage; -2: retention.bytes.",
@@ -232,7 +235,7 @@ _ROWS = (
     _text(
         "unclean.leader.election.enable", _BOOLEAN, "false", "Allow a replica that lacks acknowledged records to "
         "become leader.",
-        "unclean.leader.election.enable", limit=only(False, why=_NO_CLUSTER),
+        "unclean.leader.election.enable", limit=only(False, why=_A_PERSON),
     ),
     # Kafka's own tests need small segments too, and have this name for it; never listed.
     _number(
