@@ -90,11 +90,5 @@ class Context(Struct, frozen=True, eq=False, kw_only=True):
         is the one that Kafka's producers try again on."""
         transactions = self.coordinators.of_transaction(transactional_id)
         if isinstance(transactions, ErrorCode):
-            return for_producers(transactions)
+            return ErrorCode.NOT_ENOUGH_REPLICAS
         return transactions.admits(transactional_id, producer_id, producer_epoch, queue_id)
-
-
-def for_producers(code: ErrorCode) -> ErrorCode:
-    """Why there is no coordinator, as the answer to a batch."""
-    is_final = code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    return code if is_final else ErrorCode.NOT_ENOUGH_REPLICAS

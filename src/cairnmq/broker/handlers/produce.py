@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
-from cairnmq.broker.context import for_producers
 from cairnmq.broker.requests.deadlines import Deadlines
 from cairnmq.broker.requests.produce_acks import ALL, ProduceAcks
 from cairnmq.broker.requests.queue_lookup import NO_PARTITION, find_queue, live_queues
@@ -209,7 +208,7 @@ class _Produce:
             self.entry.ask(lambda code: self._resume(partial(self._entered, transactional_id, code)))
             return self.reply
         if isinstance(transactions, ErrorCode):
-            return self.refuse(for_producers(transactions), self.ctx.coordinators.why(transactions))
+            return self.refuse(ErrorCode.NOT_ENOUGH_REPLICAS, self.ctx.coordinators.why(transactions))
         if not adds:
             return self.begin()
         transactions.add(Add(transactional_id, producer, [queue.queue_id for queue in batches]), entered)

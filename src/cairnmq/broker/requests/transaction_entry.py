@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from cairnmq.broker.context import for_producers
 from cairnmq.errors import ErrorCode
 from cairnmq.transactions.guards import Guard
 from cairnmq.transactions.messages import Producer
@@ -88,7 +87,7 @@ class TransactionEntry:
             return error
         for queue in self._queues:
             self._turn_away(queue)
-        return for_producers(error)
+        return ErrorCode.NOT_ENOUGH_REPLICAS
 
     def verdict(self, queue: Queue, producer: Producer) -> ErrorCode:
         """Whether a batch may be staged in this turn of the loop."""
