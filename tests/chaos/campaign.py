@@ -64,7 +64,8 @@ EPISODES: dict[str, Episode] = {
 
 
 def chosen(kinds: str) -> list[str]:
-    """`cuts`, `bank`, `cluster` and `transform` are all that begin so, and those of a cluster, too."""
+    """`cuts` are all `cuts:...`, and so are `bank`, `transform`, `cluster`, `cluster-bank` and `cluster-transform`: `bank`
+    is none of a cluster."""
     names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
     if not names:
         raise SystemExit(

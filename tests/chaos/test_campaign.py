@@ -1,6 +1,6 @@
 """A share of the campaign, and that it finds what is wrong: a disk that lies, an answer without a record.
 
-About six minutes of it, one of them in `make test`; `make chaos` goes on for as long as wanted.
+A short episode of each kind, those of `SHORT` in `make test`; `make chaos` goes on for as long as wanted.
 """
 
 from __future__ import annotations
