@@ -64,8 +64,8 @@ EPISODES: dict[str, Episode] = {
 
 
 def chosen(kinds: str) -> list[str]:
-    """`cuts` are all `cuts:...`, and so are `bank`, `transform`, `cluster`, `cluster-bank` and `cluster-transform`: `bank`
-    is none of a cluster."""
+    """`cuts` are all `cuts:...`; so it is with `bank`, `transform`, `cluster`, `cluster-bank` and `cluster-transform`.
+    `bank` is none of a cluster."""
     names = [name for kind in kinds.split(",") for name in EPISODES if name == kind or name.startswith(f"{kind}:")]
     if not names:
         raise SystemExit(
