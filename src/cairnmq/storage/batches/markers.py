@@ -56,9 +56,11 @@ def check_marker(known: ProducerRow | None, marker: Marker, epoch: int | None) -
     """True: it is to be stored. False: it repeats one that is. `known` is what the queue knows of the producer.
 
     `epoch` is that of the one coordinator there is. Whatever a queue has heard, markers of this epoch are not fenced.
-    None: there are several, and only what the queue has heard counts.
+    None: there are several, and only what the queue has heard counts. So the first marker of a later coordinator is
+    stored also where it repeats one: else a late one of the coordinator before could end the next transaction.
     """
     heard = known.coordinator_epoch if known is not None else -1
+    is_first_of_later = epoch is None and marker.coordinator_epoch > heard
     if epoch is None:
         epoch = max(marker.coordinator_epoch, heard)
     if marker.coordinator_epoch > max(epoch, heard):
@@ -83,7 +85,7 @@ def check_marker(known: ProducerRow | None, marker: Marker, epoch: int | None) -
         return Refusal(
             ErrorCode.INVALID_PRODUCER_EPOCH, f"marker of epoch {known.epoch}, in which a later transaction is open"
         )
-    return known.txn_start >= 0
+    return known.txn_start >= 0 or is_first_of_later
 
 
 def read_marker(batch: Buffer) -> tuple[bool, int] | None:

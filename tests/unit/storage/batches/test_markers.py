@@ -88,6 +88,7 @@ def test_which_are_taken(
         (OPEN, 4, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
         (RESTING, 4, 2, ErrorCode.TRANSACTION_COORDINATOR_FENCED),
         (RESTING, 4, 3, False),
+        (RESTING, 4, 4, True),  # from now on it fences the coordinator before, whose marker may come late
     ],
 )
 def test_of_several_coordinators_the_queue_knows_the_last(
