@@ -21,7 +21,7 @@ from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.records import JournalRecord, Member
 from cairnmq.replication.throttle import Throttle
-from cairnmq.storage.api.installing import StagedInstall
+from cairnmq.storage.api.installing import StagedInstall, remove_install
 from cairnmq.wire.internal import InstallAsk
 
 if TYPE_CHECKING:
@@ -123,18 +123,18 @@ class Installer:
         self._go_on()
 
     async def end(self, journal: int) -> None:
-        """Its record has another epoch. Nothing is left of it on return."""
+        """Its record has another epoch. Nothing is left of it on return; after an error there may be, so it is called
+        again. What is found here or not, the disk is asked: a task that is cancelled tells nobody that it left it."""
         wanted, task = self._wanted.pop(journal, None), self._task
         if task is not None and self._current == journal:
             task.cancel()
             await asyncio.wait([task])
-        whole = self._whole.pop(journal, None)
-        if whole is not None:
-            await _on_thread(whole.abandon)
-        if not self._whole:
-            self._cancel_restart()
         if wanted is not None:
             wanted.copying.state.installing = ""
+        await _on_thread(lambda: remove_install(self._store.engine.read_disk, journal))
+        self._whole.pop(journal, None)
+        if not self._whole:
+            self._cancel_restart()
 
     async def close(self) -> None:
         """What is not whole goes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cairnmq.storage.files.format import JournalMark
+from cairnmq.storage.install.install_files import remove_install
 from cairnmq.storage.install.snapshot import Snapshot, newest_checkpoint, take_snapshot
 from cairnmq.storage.install.snapshot_reads import Run, aborted_bytes, read_aborted, read_run
 from cairnmq.storage.install.staged_install import StagedInstall
@@ -18,5 +19,6 @@ __all__ = [
     "newest_checkpoint",
     "read_aborted",
     "read_run",
+    "remove_install",
     "take_snapshot",
 ]

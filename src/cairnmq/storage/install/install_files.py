@@ -49,9 +49,12 @@ def read_install(disk: Disk, journal: int) -> CheckpointImage | None:
 
 
 def remove_install(disk: Disk, journal: int) -> None:
-    """Its rows first, durably: what is left of it never counts."""
+    """Its rows first, durably: what is left of it never counts. Also if they are gone already: an attempt before may
+    have failed behind their removal, which a power loss would take back."""
     directory = install_directory(journal)
+    if journal not in found_installs(disk):
+        return
     if disk.exists(rows_name(journal)):
         disk.remove(rows_name(journal))
-        disk.sync_dir(directory)
+    disk.sync_dir(directory)
     disk.remove_tree(directory)

@@ -28,7 +28,7 @@ from cairnmq.storage.files.format import (
     pack_name,
 )
 from cairnmq.storage.install.install_files import found_installs, install_directory, read_install, remove_install
-from cairnmq.storage.journal.replica_note import ReplicaNoteFile
+from cairnmq.storage.journal.replica_note import ReplicaNoteFile, read_replica_note
 from cairnmq.storage.journal.synced_end import synced_name
 from cairnmq.storage.packs.pack import PackReader, PackWriter
 from cairnmq.storage.packs.pack_set import PackSet
@@ -45,10 +45,13 @@ class Replaced(Struct, frozen=True):
 
 def put_in_place(journal_disk: Disk, read_disk: Disk, hosted: Mapping[int, Replaced]) -> list[int]:
     """The journals that were installed. What is left of an install that was not completed, or of a journal that is not
-    hosted any more, is removed."""
+    hosted any more, is removed. So is one that is older than what the replica noted: it has followed or led in a later
+    epoch, and its journal may hold what was acknowledged since."""
     done = []
     for journal in found_installs(read_disk):
         staged, belongs = read_install(read_disk, journal), hosted.get(journal)
+        if staged is not None and read_replica_note(journal_disk, journal).epoch > staged.serial:
+            staged = None
         if staged is not None and belongs is not None:
             if _Installed(journal_disk, read_disk, journal, staged, belongs).put():
                 done.append(journal)

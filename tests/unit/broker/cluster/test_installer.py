@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from cairnmq.broker.cluster import installer
+from cairnmq.broker.cluster.install_steps import InstallSteps
 from cairnmq.broker.cluster.installer import Installer
 from cairnmq.broker.cluster.journal_copying import JournalCopying
 from cairnmq.broker.cluster.replica_state import ReplicaState
 from cairnmq.replication.records import Member
 from cairnmq.storage.checkpoint.checkpoint import load_checkpoint
-from cairnmq.storage.install.install_files import found_installs
+from cairnmq.storage.files.format import JournalMark
+from cairnmq.storage.install.install_files import found_installs, read_install
+from cairnmq.storage.install.staged_install import StagedInstall
 from cairnmq.storage.splitter.splitter import Splitter
+from cairnmq.testing.sim_disk import SimDisk
 from unit.broker.cluster.replica_desk import JOURNAL, RECORD, Desk
 from unit.broker.cluster.rig import ClusterRig, OneBroker, cluster
 from unit.broker.rig import scenario, until
@@ -116,4 +122,72 @@ async def test_one_that_fails_does_not_keep_another(monkeypatch: pytest.MonkeyPa
         one.want(second, me, replace(RECORD, journal=9, leader=Member(3, 13)))
         await until(lambda: "broker 3 is not reached" in second.state.installing)
         assert one._wanted[JOURNAL].pause > installer.RETRY_SECONDS
+        await one.close()
+
+
+MARK = JournalMark(JOURNAL, 70, 70, 3, 9)
+
+
+def installer_of(desk: Desk) -> Installer:
+    return Installer(
+        desk.store, link_to=lambda _: None, must_restart=desk.must_restart, rate=lambda: 1 << 30, now_ms=desk.now_ms
+    )
+
+
+def refuse_removals(monkeypatch: pytest.MonkeyPatch, disk: SimDisk, times: int) -> None:
+    """The next ones."""
+    left, remove = [OSError(errno.EIO, "refused")] * times, disk.remove
+
+    def refused(name: str) -> None:
+        if left:
+            raise left.pop()
+        remove(name)
+
+    monkeypatch.setattr(disk, "remove", refused)
+
+
+@scenario
+async def test_one_that_cannot_be_removed_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the replica would follow, and the next start replace what it has acknowledged since."""
+    async with Desk() as desk:
+        one, disk = installer_of(desk), desk.machine.disks[1]
+        staged = one._whole[JOURNAL] = StagedInstall(disk, JOURNAL, 0)
+        staged.complete(MARK, 5)
+        refuse_removals(monkeypatch, disk, 2)
+        for _ in range(2):
+            with pytest.raises(OSError, match="refused"):
+                await one.end(JOURNAL)
+            assert read_install(disk, JOURNAL) is not None
+        await one.end(JOURNAL)
+        assert found_installs(disk) == [] and not one.shares() and not one._whole
+
+
+@scenario
+async def test_one_that_is_whole_as_it_ends_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task that made it is cancelled, and cannot remove it: nobody is told by that task."""
+    began, goes_on = threading.Event(), threading.Event()
+
+    async def take(*_: object) -> None:
+        """All has come."""
+
+    def complete(steps: InstallSteps) -> None:
+        steps.staged.complete(MARK, 5)
+        began.set()
+        goes_on.wait(20)
+
+    monkeypatch.setattr(Installer, "_take", take)
+    monkeypatch.setattr(InstallSteps, "complete", complete)
+    async with Desk() as desk:
+        one, disk = installer_of(desk), desk.machine.disks[1]
+        one.want(desk.copying, Member(1, 11), replace(RECORD, leader=Member(2, 12)))
+        await until(began.is_set)
+        refuse_removals(monkeypatch, disk, 2)
+        ending = asyncio.create_task(one.end(JOURNAL))
+        await asyncio.sleep(0)
+        goes_on.set()
+        with pytest.raises(OSError, match="refused"):
+            await ending
+        assert read_install(disk, JOURNAL) is not None
+        await one.end(JOURNAL)
+        assert found_installs(disk) == []
         await one.close()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
+
+import pytest
 
 from cairnmq.storage.files.format import JournalMark
 from cairnmq.storage.install.install_files import found_installs, read_install, remove_install, rows_name
@@ -53,3 +56,16 @@ def test_what_is_removed_does_not_come_back_with_the_power() -> None:
         staged(disk)
         remove_install(disk, 4)
         assert read_install(disk.crash(Random(seed)), 4) is None
+
+
+def test_a_removal_that_is_tried_again_is_durable_too() -> None:
+    """The first attempt removed the rows, and the disk refused to make that durable."""
+    for seed in range(20):
+        disk = SimDisk(Random(seed))
+        staged(disk)
+        disk.faults = {disk.operations + 2: errno.EIO}
+        with pytest.raises(OSError, match="rror"):
+            remove_install(disk, 4)
+        assert not disk.exists(rows_name(4)) and found_installs(disk) == [4]
+        remove_install(disk, 4)
+        assert found_installs(disk) == [] and read_install(disk.crash(Random(seed)), 4) is None

@@ -232,6 +232,18 @@ def test_a_journal_that_is_not_hosted_any_more_is_not_installed() -> None:
     assert load_checkpoint(away.disks[1]).marks == before
 
 
+@pytest.mark.parametrize(("epoch", "installed"), [(4, [4]), (5, [4]), (6, [])])
+def test_a_journal_of_a_later_epoch_is_not_replaced(epoch: int, installed: list[int]) -> None:
+    """The replica has followed or led since: what is in its journal may have been acknowledged."""
+    cluster, away = lagging()
+    install(cluster.leader, away)
+    away.engine.note(4, ReplicaNote(0, 0, epoch))
+    before = away.disks[0].list("4")
+    assert put(away) == installed and found_installs(away.disks[1]) == []
+    if not installed:
+        assert away.disks[0].list("4") == before
+
+
 def test_a_stop_in_order_before_it_still_counts() -> None:
     cluster, away = lagging()
     for journal in JOURNALS:
