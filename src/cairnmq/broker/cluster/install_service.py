@@ -85,6 +85,7 @@ class InstallService:
         self._settled = settled
         self._now_ms = now_ms
         self._given: dict[int, _Given] = {}
+        self._begun_at: dict[int, tuple[int, int]] = {}  # of those whose checkpoint is being read: journal, position
         self._numbers = itertools.count(1)
         self._throttle = Throttle()
 
@@ -129,7 +130,8 @@ class InstallService:
         """The journal is held before the checkpoint is read, so that it is there from the checkpoint on."""
         engine, journal = self._store.engine, ask.journal
         number = next(self._numbers)
-        self._hosting.pins[journal] = min(self._hosting.pins.get(journal, 1 << 62), engine.checkpointed[journal])
+        self._begun_at[number] = journal, engine.checkpointed[journal]
+        self._pin(journal)
         try:
             image = await asyncio.to_thread(newest_checkpoint, engine.read_disk)
             # after that: it may have rows of a queue that was made just now
@@ -137,6 +139,7 @@ class InstallService:
             snapshot = await asyncio.to_thread(take_snapshot, image, journal, queues, self._slots_in(journal))
             self._check_leads(ask)
         finally:
+            del self._begun_at[number]
             self._pin(journal)
         for other, given in list(self._given.items()):
             if (given.follower, given.journal) == (ask.follower, journal):
@@ -161,8 +164,9 @@ class InstallService:
         return {each for each in places if slots.place(each).journal == journal}
 
     def _pin(self, journal: int) -> None:
-        """The journal is kept from the oldest snapshot on that somebody takes over."""
+        """The journal is kept from the oldest snapshot on that somebody takes over, or is about to."""
         held = [given.snapshot.mark.split for given in self._given.values() if given.journal == journal]
+        held += [position for number, position in self._begun_at.values() if number == journal]
         pins = self._hosting.pins
         if held:
             pins[journal] = min(held)

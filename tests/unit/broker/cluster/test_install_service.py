@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -203,6 +204,30 @@ async def test_a_queue_whose_first_records_are_in_the_checkpoint_is_given(monkey
         monkeypatch.setattr(install_service, "newest_checkpoint", late)
         runs = await one.runs(await one.begin())
         assert [run.queue for run in runs.runs] == [1, 5]
+
+
+@scenario
+async def test_one_that_begins_keeps_its_hold_while_another_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both read the checkpoint. The first that is done removes its own hold only."""
+    async with bench() as one:
+        pins, held = one.desk.store.engine.hosting.pins, threading.Event()
+        waits = iter([False, True])
+
+        def read(disk: Disk) -> CheckpointImage:
+            if next(waits):
+                held.wait(20)
+                return newest_checkpoint(disk)
+            raise OSError("it cannot be read")
+
+        monkeypatch.setattr(install_service, "newest_checkpoint", read)
+        first, second = (asyncio.create_task(one.told(follower=follower)) for follower in (2, 3))
+        try:
+            assert isinstance(await first, InstallRefused)
+            assert pins == {JOURNAL: one.desk.store.engine.checkpointed[JOURNAL]}
+        finally:
+            held.set()
+        begun = await second
+        assert isinstance(begun, InstallBegun) and pins == {JOURNAL: begun.split}
 
 
 @scenario
