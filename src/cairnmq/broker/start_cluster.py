@@ -45,7 +45,7 @@ from cairnmq.metadata.shared_store import open_shared
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.metadata.store import MetadataStore
 from cairnmq.replication.follower import KnownEnds
-from cairnmq.replication.lives import Lacking
+from cairnmq.replication.lives import Lacking, others_have
 from cairnmq.replication.records import BrokerRecord, Member
 from cairnmq.settings.broker import BrokerConfig
 from cairnmq.settings.cluster import ClusterConfig, cluster_config
@@ -269,8 +269,7 @@ class _Join:
         )
 
     def _has_others(self, journal: int) -> bool:
-        """Whether another member of the ISR has what this disk lacks (R6)."""
-        return any(member.broker != self._node_id for member in self._view.journals[journal].record.isr)
+        return others_have(self._view.journals[journal].record, self._node_id, self._view)
 
     def _had(self, journal: int) -> int:
         """Up to where this directory has had a journal that was damaged and not cut; 0 if it was not."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from cairnmq.replication.records import BrokerRecord, ClusterView, FormerDirectory, JournalRecord
+from cairnmq.replication.records import BrokerRecord, ClusterView, FormerDirectory, JournalRecord, Member
 
 FORMER_MAX = 4
 """So many directories are remembered, the latest."""
@@ -78,6 +78,20 @@ def _has_all(back: FormerDirectory, record: JournalRecord, broker: int) -> bool:
     """Whether the ISR names a life on that directory, which nobody noted as damaged there."""
     member = record.member(broker)
     return member is not None and back.first <= member.broker_epoch <= back.last and record.journal not in back.damaged
+
+
+def others_have(record: JournalRecord, broker: int, view: ClusterView) -> bool:
+    """Whether another member of the ISR has what this broker's disk lacks (R6). Not one that has started since and
+    lacks bytes too: of two whose disks were not mounted, each would give up its journal because of the other. One that
+    came into the ISR in the life that is noted has copied everything since."""
+
+    def has(member: Member) -> bool:
+        registered = view.brokers.get(member.broker)
+        return registered is not None and (
+            record.journal not in registered.damaged or registered.broker_epoch == member.broker_epoch
+        )
+
+    return any(member.broker != broker and has(member) for member in record.isr)
 
 
 def why_remembered(broker: int, view: ClusterView) -> str | None:

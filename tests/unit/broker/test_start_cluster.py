@@ -239,6 +239,33 @@ async def test_a_damaged_file_that_is_restored_in_place_is_whole_again(tmp_path:
 
 
 @scenario
+async def test_two_that_are_damaged_do_not_both_cut_because_of_the_other(tmp_path: Path) -> None:
+    """The second one sees that the first lacks bytes too, and keeps what it has until it is restored."""
+    async with cluster(tmp_path) as rig:
+        journal = await rig.journal()
+        leader = await rig.leader(journal)
+        await rig.produce(leader, b"first")
+        await rig.produce(leader, b"the record")
+        end = leader.end(journal)
+        await until(lambda: leader.replica(journal).leader.durable_end == end)  # type: ignore[union-attr]
+        for number in (leader.number, *({1, 2, 3} - {leader.number})):
+            await rig.drop(number)
+        spoilt = {number: spoil(tmp_path / f"broker{number}", b"the record") for number in (1, 2, 3)}
+        noted = {}
+        for number in (1, 2, 3):
+            one = await rig.start(number)
+            noted[number] = one.node._loop.cluster.view.brokers[number]
+        assert all(record.damaged == {journal} for record in noted.values())
+        assert [journal in noted[number].had for number in (1, 2, 3)] == [False, False, True]
+        assert not (tmp_path / "broker3" / "journal" / "lost").exists()
+        await rig.stop(3)
+        path, before = spoilt[3]
+        path.write_bytes(before)
+        one = await rig.start(3)
+        assert not one.node._loop.cluster.view.brokers[3].damaged
+
+
+@scenario
 async def test_after_an_unclean_election_nothing_is_missed_any_more(tmp_path: Path) -> None:
     """What was lost is given up: the next start does not look for it."""
     async with cluster(tmp_path, 1) as rig:

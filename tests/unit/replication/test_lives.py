@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from cairnmq.replication.lives import FORMER_MAX, Lacking, first_life, life_elsewhere, next_life, why_remembered
+from cairnmq.replication.lives import (
+    FORMER_MAX,
+    Lacking,
+    first_life,
+    life_elsewhere,
+    next_life,
+    others_have,
+    why_remembered,
+)
 from cairnmq.replication.records import BrokerRecord, ClusterView, JournalRecord, Kept, Member
 
 
@@ -88,3 +96,27 @@ def test_who_may_be_forgotten() -> None:
     assert why_remembered(1, view) == "broker 1 is up; stop it first"
     assert why_remembered(2, view) == "broker 2 is a replica of journals 7, 8"
     assert why_remembered(3, view) is None
+
+
+def others(*isr: Member, **brokers: BrokerRecord) -> bool:
+    view = ClusterView(1, 30, {}, {each.broker: each for each in brokers.values()}, {})
+    return others_have(journal(4, *isr, replicas=(1, 2, 3)), 1, view)
+
+
+def test_a_member_of_the_isr_has_what_another_one_lacks() -> None:
+    assert others(Member(1, 11), Member(2, 12), b=BrokerRecord(2, 12))
+    assert others(Member(1, 11), Member(2, 12), b=BrokerRecord(2, 22)), "also one that has started since"
+    assert not others(Member(1, 11), b=BrokerRecord(2, 12)), "not one that is not in sync"
+
+
+def test_a_member_that_started_since_and_lacks_bytes_does_not_have_them() -> None:
+    damaged = frozenset({4})
+    assert not others(Member(1, 11), Member(2, 12), b=BrokerRecord(2, 22, damaged=damaged))
+    assert others(Member(1, 11), Member(2, 12), b=BrokerRecord(2, 22, damaged=frozenset({5})))
+    both = {"b": BrokerRecord(2, 22, damaged=damaged), "c": BrokerRecord(3, 13)}
+    assert others(Member(1, 11), Member(2, 12), Member(3, 13), **both)
+
+
+def test_a_member_that_came_into_the_isr_after_its_damage_was_found_has_all() -> None:
+    """It tells a moment later that it is repaired."""
+    assert others(Member(2, 22), b=BrokerRecord(2, 22, damaged=frozenset({4})))
