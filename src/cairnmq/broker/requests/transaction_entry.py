@@ -81,13 +81,14 @@ class TransactionEntry:
 
     def _note(self, answer: Entered) -> ErrorCode:
         queues = self._question.queues
-        self._errors = dict(zip(queues, map(ErrorCode, answer.errors), strict=False))
-        error = ErrorCode(answer.error)
-        if error not in _NO_COORDINATOR:
-            return error
-        for queue in self._queues:
-            self._turn_away(queue)
-        return ErrorCode.NOT_ENOUGH_REPLICAS
+        self._errors = dict(zip(queues, map(_known, answer.errors), strict=False))
+        error = _known(answer.error)
+        if error in _NO_COORDINATOR:
+            error = ErrorCode.NOT_ENOUGH_REPLICAS
+        if error in _AGAIN:
+            for queue in self._queues:
+                self._turn_away(queue)
+        return error
 
     def verdict(self, queue: Queue, producer: Producer) -> ErrorCode:
         """Whether a batch may be staged in this turn of the loop."""
@@ -126,3 +127,11 @@ class TransactionEntry:
     def _is_open(self, queue: Queue) -> bool:
         row = queue.state.producers.get(self._producer.producer_id)
         return row is not None and row.epoch == self._producer.epoch and row.txn_start >= 0
+
+
+def _known(error: int) -> ErrorCode:
+    """A broker of a later version may tell others, and a client waits for this one."""
+    try:
+        return ErrorCode(error)
+    except ValueError:
+        return ErrorCode.NOT_ENOUGH_REPLICAS

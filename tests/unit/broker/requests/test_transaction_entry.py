@@ -10,7 +10,7 @@ import pytest
 
 from cairnmq.errors import ErrorCode
 from cairnmq.transactions.messages import Producer
-from cairnmq.wire.internal_transactions import ControlRequest, EndOffsets, Enter, Markers
+from cairnmq.wire.internal_transactions import ControlRequest, EndOffsets, Enter, Entered, Markers
 from cairnmq.wire.messages import ProduceRequest
 from unit.broker.handlers.test_transactions import PRODUCE, V1, V2, Client, committed, settled, stable
 from unit.broker.rig import batch, scenario
@@ -232,6 +232,27 @@ async def test_a_request_that_fails_leaves_no_guard(tmp_path: Path, monkeypatch:
                 await client.send("a", 0, b"x")
         assert not len(both.guards)
         assert await client.send("a", 0, b"x") == OK
+
+
+@pytest.mark.parametrize("answer", [Entered(0, 0, [32_000]), Entered(32_000)])
+@scenario
+async def test_an_error_that_is_not_known_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Entered
+) -> None:
+    """A coordinator of a later version has told it: the producer tries again, and nobody waits for ever."""
+    async with two_brokers(tmp_path, monkeypatch) as both:
+        client, routes = await begun(both, V1), both.routes_of(both.leader)
+
+        async def enter(asked: Enter) -> Entered:
+            return answer
+
+        with monkeypatch.context() as patch:
+            patch.setattr(routes, "enter", enter)
+            async with asyncio.timeout(2):
+                assert await client.send_to("a", {0: 0}) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+        assert not len(both.guards)
+        assert await client.send_to("a", {0: 1}) == [ErrorCode.NOT_ENOUGH_REPLICAS], "the first one comes first"
+        assert await client.send_to("a", {0: 0}) == [OK]
 
 
 @scenario
