@@ -15,7 +15,7 @@ from cairnmq.errors import Corrupt, Fault, Outdated
 from cairnmq.metadata.catalog import Catalog
 from cairnmq.metadata.sqlite import SqliteStore
 from cairnmq.storage.recovery.clean_stop import CLEAN_STOP
-from unit.broker.cluster.rig import OneBroker, cluster
+from unit.broker.cluster.rig import ClusterRig, OneBroker, cluster
 from unit.broker.rig import batch, open_rig, scenario, until
 
 
@@ -238,31 +238,49 @@ async def test_a_damaged_file_that_is_restored_in_place_is_whole_again(tmp_path:
         await until(lambda: rig.queue(one).high_watermark == 2)
 
 
+async def all_damaged(rig: ClusterRig, directory: Path) -> tuple[int, tuple[Path, bytes]]:
+    """All replicas have lost the same record, and are up again, in this order. The journal, and what the file of the
+    third one was."""
+    journal = await rig.journal()
+    leader = await rig.leader(journal)
+    await rig.produce(leader, b"first")
+    await rig.produce(leader, b"the record")
+    end = leader.end(journal)
+    await until(lambda: leader.replica(journal).leader.durable_end == end)  # type: ignore[union-attr]
+    for number in (leader.number, *({1, 2, 3} - {leader.number})):
+        await rig.drop(number)
+    spoilt = {number: spoil(directory / f"broker{number}", b"the record") for number in (1, 2, 3)}
+    for number in (1, 2, 3):
+        one = await rig.start(number)
+        record = one.node._loop.cluster.view.brokers[number]
+        assert record.damaged == {journal} and (journal in record.had) is (number == 3)
+    return journal, spoilt[3]
+
+
 @scenario
-async def test_two_that_are_damaged_do_not_both_cut_because_of_the_other(tmp_path: Path) -> None:
-    """The second one sees that the first lacks bytes too, and keeps what it has until it is restored."""
+async def test_of_those_that_are_all_damaged_the_last_one_is_not_cut(tmp_path: Path) -> None:
+    """It sees that the others lack bytes too, and keeps what it has until it is restored."""
     async with cluster(tmp_path) as rig:
-        journal = await rig.journal()
-        leader = await rig.leader(journal)
-        await rig.produce(leader, b"first")
-        await rig.produce(leader, b"the record")
-        end = leader.end(journal)
-        await until(lambda: leader.replica(journal).leader.durable_end == end)  # type: ignore[union-attr]
-        for number in (leader.number, *({1, 2, 3} - {leader.number})):
-            await rig.drop(number)
-        spoilt = {number: spoil(tmp_path / f"broker{number}", b"the record") for number in (1, 2, 3)}
-        noted = {}
-        for number in (1, 2, 3):
-            one = await rig.start(number)
-            noted[number] = one.node._loop.cluster.view.brokers[number]
-        assert all(record.damaged == {journal} for record in noted.values())
-        assert [journal in noted[number].had for number in (1, 2, 3)] == [False, False, True]
+        _, (path, before) = await all_damaged(rig, tmp_path)
         assert not (tmp_path / "broker3" / "journal" / "lost").exists()
         await rig.stop(3)
-        path, before = spoilt[3]
         path.write_bytes(before)
         one = await rig.start(3)
         assert not one.node._loop.cluster.view.brokers[3].damaged
+
+
+@scenario
+async def test_one_that_was_not_cut_comes_back_when_another_one_leads(tmp_path: Path) -> None:
+    async with cluster(tmp_path) as rig:
+        journal, _ = await all_damaged(rig, tmp_path)
+        await until(lambda: any(row.journal == journal and len(row.ends) >= 2 for row in rig[1].node.report().journals))
+        assert not rig[3].restarts
+        assert await rig[3].node.elections.unclean(journal) is None
+        await until(lambda: rig[3].restarts > 0)
+        await rig.stop(3)
+        again = await rig.start(3)
+        await until(lambda: len(again.record(journal).isr) == 3)
+        assert not again.restarts and rig.queue(again).end == 1
 
 
 @scenario

@@ -21,6 +21,7 @@ from cairnmq.errors import Fault
 from cairnmq.os_errors import text_of
 from cairnmq.replication.leader import JournalLeader, LeaderSettings
 from cairnmq.replication.lease import Lease
+from cairnmq.replication.lives import others_have
 from cairnmq.replication.messages import Accepted, FetchPosition, FetchReply
 from cairnmq.replication.records import ClusterView, JournalRecord, Kept, Member, Proposal, PublishedEnd
 from cairnmq.storage.api.serving import WritePath
@@ -169,6 +170,9 @@ class JournalReplica:
             await self._publish(record, me)
         elif record.leader.broker == me.broker:
             self.copying.stop()  # an earlier life of this broker: the controller elects another
+        elif _can_be_cut(self.state, record, me, self._ports.seen_view()):
+            log.error("journal %d: this broker starts again, to copy the bytes it lost from others", self.number)
+            self._ports.must_restart()
         else:
             self.copying.follow(record, record.leader, me)
         if record.member(me.broker) == me:
@@ -402,3 +406,9 @@ class JournalReplica:
                     await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._rereads -= 1
+
+
+def _can_be_cut(state: ReplicaState, record: JournalRecord, me: Member, view: ClusterView | None) -> bool:
+    """The start left it as it was, because no other replica had what it lacks. By now one leads that has."""
+    is_damaged = state.store.engine.scans[state.number].damage is not None
+    return is_damaged and view is not None and others_have(record, me.broker, view)
