@@ -50,10 +50,10 @@ EPISODES: dict[str, Episode] = {
     **{f"transform:{client}": partial(transform, client=client) for client in CLIENTS},
     "cluster": besiege,
     "cluster:lost-disks": partial(
-        besiege, names=[*WIPES, "kills of a broker alone", "kills of all brokers"], rounds=8, little_kept=True
+        besiege, names=[*WIPES, "kills of a broker alone", "kills of all brokers"], little_kept=True
     ),
     "cluster:full-disk": partial(
-        besiege, names=[FULL, FULL, "kills of a leader", "clean restarts"], rounds=8, little_kept=True, is_small=True
+        besiege, names=[FULL, FULL, "kills of a leader", "clean restarts"], little_kept=True, is_small=True
     ),
     "cluster-java": partial(besiege, program="java"),
     "cluster-cuts": cluster_cuts,

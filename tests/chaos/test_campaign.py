@@ -27,7 +27,7 @@ from damage.stock import Record
 from damage.trial import Trial
 
 ROUNDS = {"kills": 6, "pauses": 3, "full": 2, "eio": 4, "cuts:together": 4, "damage": 20}
-ROUNDS |= {"cluster": 10, "cluster-java": 5, "cluster-cuts": 4}
+ROUNDS |= {"cluster": 10, "cluster:lost-disks": 6, "cluster:full-disk": 6, "cluster-java": 5, "cluster-cuts": 4}
 ROUNDS |= {f"{workload}:{client}": 3 for workload in ("bank", "transform") for client in CLIENTS}
 ROUNDS |= {f"cluster-{workload}:{client}": 3 for workload in ("bank", "transform") for client in CLIENTS}
 CUTS = 2  # of each line alone

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from apache_kafka.command import assert_sound
 from apache_kafka.records import producer, read_all
@@ -26,6 +26,13 @@ from programs import require_program
 
 APP = "shop"
 PARTITIONS = 3
+MOVED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError._TRANSPORT,
+    KafkaError._TIMED_OUT,
+)
 NEAR_MS = 5_000  # the window of the join in Streams.java
 STEP_SECONDS = 0.15
 LAST_STEPS = 60  # fed when all kills are done: the last broker has something to compact
@@ -183,7 +190,14 @@ class Feed:
 def consumed(group: Consumer) -> int:
     """How many records of the input the application has committed."""
     places = [TopicPartition(topic, number) for topic in ("lines", "orders") for number in range(PARTITIONS)]
-    return sum(max(place.offset, 0) for place in group.committed(places, 20))
+    until = time.monotonic() + 120
+    while True:
+        try:
+            return sum(max(place.offset, 0) for place in group.committed(places, 20))
+        except KafkaException as error:  # with several brokers the group has another coordinator, perhaps not yet ready
+            if error.args[0].code() not in MOVED or time.monotonic() > until:
+                raise
+            time.sleep(0.2)
 
 
 def strike(victim: str, broker: Broker, instances: list[Instance]) -> None:
