@@ -13,6 +13,7 @@ from cairnmq.storage.live.follow_path import FollowPath
 from cairnmq.storage.live.journal_fold import EVERYTHING, JournalFold
 from cairnmq.storage.live.queue import Queue
 from cairnmq.storage.queue.state import QueueState
+from cairnmq.storage.recovery import replay
 
 
 def follower_shows_what_it_has_copied(patch: pytest.MonkeyPatch) -> None:
@@ -91,3 +92,8 @@ def aborted_transactions_are_not_remembered(patch: pytest.MonkeyPatch) -> None:
         return advanced
 
     patch.setattr(FollowPath, "replicated_to", forgetful)
+
+
+def failed_write_comes_back_behind_a_file_that_is_cut(patch: pytest.MonkeyPatch) -> None:
+    """In the place of an entry that others have copied; readers have no part in it."""
+    patch.setattr(replay, "_cut_overhangs", lambda disk, reader: None)

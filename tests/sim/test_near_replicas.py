@@ -21,6 +21,7 @@ FOUND = {
     "next_epoch_is_served_before_its_leader_was_heard": 34,
     "marker_that_is_hidden_decides": 0,
     "aborted_transactions_are_not_remembered": 1,
+    "failed_write_comes_back_behind_a_file_that_is_cut": 14,
 }
 
 

@@ -15,7 +15,7 @@ from cairnmq.storage.engine import Engine
 from cairnmq.storage.files.disk import Disk, File
 from cairnmq.storage.files.failed_sync import unsynced_name
 from cairnmq.storage.files.format import NO_SEGMENTS, CheckpointRows, QueueRow, homes_of, journal_segment, pack_name
-from cairnmq.storage.journal.journal import Group, Journal, JournalReader
+from cairnmq.storage.journal.journal import Journal, JournalReader
 from cairnmq.storage.live import reads
 from cairnmq.storage.live.ack_lines import AckLines, Released
 from cairnmq.storage.live.ack_policy import DURABLE, REPLICATED, AckPoint
@@ -243,19 +243,6 @@ def deleted_files_go_before_the_checkpoint(patch: pytest.MonkeyPatch) -> None:
 
 def failed_write_keeps_its_offsets(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(QueueState, "take_back", lambda state, end, epochs: None)
-
-
-def failed_write_is_not_cut_off(patch: pytest.MonkeyPatch) -> None:
-    def write(journal: Journal, group: Group) -> None:
-        if group.rolls:
-            original(journal, group)
-            return
-        last = journal.segments[-1]
-        last.file.append(group.buffers)
-        last.size += group.end - group.start
-
-    original = Journal.write
-    patch.setattr(Journal, "write", write)
 
 
 def failed_write_keeps_its_sequences(patch: pytest.MonkeyPatch) -> None:
@@ -546,7 +533,6 @@ BUGS: dict[str, Plant] = {
         successor_trusts_unsynced_logs,
         deleted_files_go_before_the_checkpoint,
         failed_write_keeps_its_offsets,
-        failed_write_is_not_cut_off,
         failed_write_keeps_its_sequences,
         failed_journal_sync_forgotten,
         failed_journal_sync_repeated,
@@ -600,7 +586,6 @@ KNOWN = {
     "doubt_forgotten_before_it_is_mended": 30,
     "failed_import_leaves_the_queue_open": 45,
     "failed_journal_sync_forgotten": 11,
-    "failed_write_is_not_cut_off": 7,
     "interval_never_synced": 20,
     "queue_ids_not_reserved_above_the_witness": 2,
     "start_told_before_sync": 20,
