@@ -19,7 +19,14 @@ def nothing(data: Path) -> None:
     """It was away for too long."""
 
 
-@pytest.mark.parametrize("wipe", [*WIPES.values(), nothing])
+EACH = [
+    wipe_both,
+    nothing,
+    *(pytest.param(one, marks=pytest.mark.long) for one in WIPES.values() if one is not wipe_both),
+]
+
+
+@pytest.mark.parametrize("wipe", EACH)
 def test_a_replica_comes_back(wipe: Callable[[Path], None], make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(settings=LITTLE_KEPT, direct=True)
     world = World(cluster, Counter(), [manner for manner in MANNERS if not manner.weak])
