@@ -215,6 +215,6 @@ class Observer(Reader):
         asked = self.history.now()
         with suppress(*FAILURES):
             for place, row in self.cluster.described(self.node).items():
-                self.history.leadership(asked, place, row.leader_epoch)
+                self.history.leadership(asked, place, row.leader_epoch, self.node)
             return True
         return False

@@ -153,11 +153,16 @@ class Checker:
         return {Result.ACKED: Fate.ALWAYS, Result.UNKNOWN: Fate.EITHER, Result.FAILED: Fate.NEVER}[event.result]
 
     def may_be_lost(self, send: Send) -> bool:
-        """Acknowledged by a leader alone, and another one led later: nobody saw the same epoch before and after."""
+        """Acknowledged by a leader alone, and another one led later. Or before: a leader that was replaced goes on until it
+        hears of that. So only an epoch that every broker had told when it was sent is that of the leader who has it."""
         if not send.weak:
             return False
         told = self.leaderships[send.place]
-        before = max((each.epoch for each in told if each.before(send)), default=-1)
+        known = dict.fromkeys((each.node for each in told), -1)
+        for each in told:
+            if each.before(send):
+                known[each.node] = max(known[each.node], each.epoch)
+        before = min(known.values(), default=-1)
         return before < 0 or before < max(each.epoch for each in told)
 
     def settled(self, event: Send | Commit, by: Event) -> bool:

@@ -123,10 +123,11 @@ class Position(Event):
 
 @dataclass(kw_only=True)
 class Leadership(Event):
-    """The epoch of a partition's leader as somebody was told it; it never falls, and grows when another one leads."""
+    """The epoch of a partition's leader as a broker told it; it never falls, and grows when another one leads."""
 
     place: Place
     epoch: int
+    node: int = 0
 
 
 class Copy(NamedTuple):
@@ -245,6 +246,8 @@ class History:
             answered = next(self.clock)
             self.positions.append(Position(asked, answered, Result.ACKED, group=group, place=place, offset=offset))
 
-    def leadership(self, asked: int, place: Place, epoch: int) -> None:
+    def leadership(self, asked: int, place: Place, epoch: int, node: int = 0) -> None:
         with self.lock:
-            self.leaderships.append(Leadership(asked, next(self.clock), Result.ACKED, place=place, epoch=epoch))
+            self.leaderships.append(
+                Leadership(asked, next(self.clock), Result.ACKED, place=place, epoch=epoch, node=node)
+            )

@@ -16,8 +16,8 @@ def kinds(model: Model) -> set[Kind]:
     return {finding.kind for finding in findings(model.history)}
 
 
-def led(model: Model, epoch: int, place: Place = FIRST) -> None:
-    model.history.leadership(model.history.now(), place, epoch)
+def led(model: Model, epoch: int, place: Place = FIRST, node: int = 0) -> None:
+    model.history.leadership(model.history.now(), place, epoch, node)
 
 
 def sent(model: Model, *, weak: bool = False, plain: bool = False) -> str:
@@ -65,6 +65,20 @@ def test_a_leader_that_was_new_before_the_record_is_no_excuse() -> None:
     lose(model, sent(model, weak=True))
     led(model, 4)
     assert kinds(closed(model)) == {Kind.LOST}
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_leader_that_has_not_heard_yet_is_an_excuse(both: bool) -> None:
+    model = Model()
+    for node in (1, 2):
+        led(model, 3, node=node)
+    led(model, 4, node=1)
+    if both:
+        led(model, 4, node=2)
+    lose(model, sent(model, weak=True))
+    for node in (1, 2):
+        led(model, 4, node=node)
+    assert kinds(closed(model)) == ({Kind.LOST} if both else set())
 
 
 def test_another_partitions_leader_is_no_excuse() -> None:
