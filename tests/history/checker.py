@@ -153,8 +153,8 @@ class Checker:
         return {Result.ACKED: Fate.ALWAYS, Result.UNKNOWN: Fate.EITHER, Result.FAILED: Fate.NEVER}[event.result]
 
     def may_be_lost(self, send: Send) -> bool:
-        """Acknowledged by a leader alone, and another one led later. Or before: a replaced leader goes on until it hears
-        of that. So only an epoch that every broker had told by then is that of the leader who has it."""
+        """Acknowledged by a leader alone, and another one led later. Or before: one that is replaced goes on until it
+        hears of that. So only an epoch that every broker had told by then is that of the leader who has it."""
         if not send.weak:
             return False
         told = self.leaderships[send.place]
