@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from zlib import crc32
 
 import pytest
 
 from cairnmq.testing.brokers.sim_cluster import FAULTS, ClusterWorld
 from sim import cluster_bugs
 from sim.planted import find
+from sim.replays import number_of, told_elsewhere
 
 SEEDS = range(8)
 FOUND = {"links_are_not_opened_again": 6}
 
 
 def trace(seed: int) -> int:
-    """A number for everything that went over the network."""
-    world, seen = ClusterWorld(seed), list[tuple[float, str, int]]()
-    world.network.observe = lambda name, data: seen.append((world.loop.time(), name, crc32(data)))
-    world.run()
-    assert len(seen) > 1000
-    return crc32(repr((seen, world.struck, world.workload.told)).encode())
+    return number_of(ClusterWorld(seed), 1000)
 
 
 def test_what_was_acknowledged_is_there_whoever_leads() -> None:
@@ -38,16 +30,7 @@ def test_what_was_acknowledged_is_there_whoever_leads() -> None:
 
 
 def test_a_cluster_replays_in_another_process() -> None:
-    script = "from sim.test_sim_cluster import trace; print(trace(2))"
-    paths = os.pathsep.join(filter(None, sys.path))
-    told = {
-        int(
-            subprocess.check_output(
-                [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
-            )
-        )
-        for seed in ("1", "2")
-    }
+    told = told_elsewhere("sim.test_sim_cluster", 2)
     assert told == {trace(2)} and trace(3) not in told
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
-from zlib import crc32
 
 import pytest
 
 from cairnmq.testing.brokers.sim_world import FAULTS, FaultyWorld
 from sim import broker_bugs
 from sim.planted import find
+from sim.replays import number_of, told_elsewhere
 
 SEEDS = range(12)
 FOUND = {
@@ -24,12 +21,7 @@ FOUND = {
 
 
 def trace(seed: int) -> int:
-    """A number for everything that went over the network and to the disks."""
-    world, seen = FaultyWorld(seed), list[tuple[float, str, int]]()
-    world.network.observe = lambda name, data: seen.append((world.loop.time(), name, crc32(data)))
-    world.run()
-    assert len(seen) > 100
-    return crc32(repr((seen, world.struck, world.workload.told)).encode())
+    return number_of(FaultyWorld(seed), 100)
 
 
 def test_what_was_acknowledged_is_there_whatever_strikes() -> None:
@@ -43,16 +35,7 @@ def test_what_was_acknowledged_is_there_whatever_strikes() -> None:
 
 
 def test_a_faulty_world_replays_in_another_process() -> None:
-    script = "from sim.test_sim_world import trace; print(trace(2))"
-    paths = os.pathsep.join(filter(None, sys.path))
-    told = {
-        int(
-            subprocess.check_output(
-                [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": paths}
-            )
-        )
-        for seed in ("1", "2")
-    }
+    told = told_elsewhere("sim.test_sim_world", 2)
     assert told == {trace(2)} and trace(3) not in told
 
 

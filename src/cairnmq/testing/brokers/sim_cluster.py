@@ -6,9 +6,7 @@ One of them is struck at a time, so that the others can lead; `SimWorld` has the
 from __future__ import annotations
 
 import asyncio
-import logging
 from random import Random
-from typing import Any
 
 from cairnmq.testing.brokers.sim_broker import PORT
 from cairnmq.testing.brokers.sim_loop import SimLoop
@@ -61,26 +59,18 @@ class ClusterWorld:
         self.faults = [fault for fault in FAULTS if self.random.random() < 0.6] or [KILL]
         self.struck: list[str] = []
         self.workload = Workload(self.random, self.network, [(name, PORT) for name in names], (-1,), records_each)
-        self.errors = Errors()
 
     def run(self) -> None:
         """Violation, or another exception, if something was not as it must be."""
-        log = logging.getLogger()
-        log.addHandler(self.errors)
-        self.loop.set_exception_handler(self._note)
-        try:
-            self.loop.run_until_complete(self._live())
-        finally:
-            log.removeHandler(self.errors)
-            for place in self.places:
-                place.kill()
-                for process in place.gone:
-                    process.bury()
-            self.loop.close()
-        demand(not self.errors.found, *self.errors.found)
-
-    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.errors.found.append(f"{context['message']}: {context.get('exception')!r}")
+        with Errors().heard(self.loop):
+            try:
+                self.loop.run_until_complete(self._live())
+            finally:
+                for place in self.places:
+                    place.kill()
+                    for process in place.gone:
+                        process.bury()
+                self.loop.close()
 
     async def _live(self) -> None:
         for place in self.places:

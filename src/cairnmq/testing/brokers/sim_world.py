@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -41,6 +42,21 @@ class Errors(logging.Handler):
         if record.exc_info:
             self.found.append(logging.Formatter().format(record))
 
+    @contextmanager
+    def heard(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Meanwhile they are noted; Violation afterwards if there were any."""
+        log = logging.getLogger()
+        log.addHandler(self)
+        loop.set_exception_handler(self._note)
+        try:
+            yield
+        finally:
+            log.removeHandler(self)
+        demand(not self.found, *self.found)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.found.append(f"{context['message']}: {context.get('exception')!r}")
+
 
 class FaultyWorld:
     """One machine. Which faults there are is drawn."""
@@ -58,27 +74,19 @@ class FaultyWorld:
         self.workload = Workload(self.random, self.network, [("broker-1", PORT)], acks, records_each)
         self.process = SimProcess()
         self.processes = [self.process]
-        self.errors = Errors()
         self._ends_at = 0.0
         self._broker: SimBroker | None = None
 
     def run(self) -> None:
         """Violation, or another exception, if something was not as it must be."""
-        log = logging.getLogger()
-        log.addHandler(self.errors)
-        self.loop.set_exception_handler(self._note)
-        try:
-            self.loop.run_until_complete(self._live())
-        finally:
-            log.removeHandler(self.errors)
-            self.process.kill()
-            for process in self.processes:
-                process.bury()
-            self.loop.close()
-        demand(not self.errors.found, *self.errors.found)
-
-    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        self.errors.found.append(f"{context['message']}: {context.get('exception')!r}")
+        with Errors().heard(self.loop):
+            try:
+                self.loop.run_until_complete(self._live())
+            finally:
+                self.process.kill()
+                for process in self.processes:
+                    process.bury()
+                self.loop.close()
 
     async def _live(self) -> None:
         await self._start()
